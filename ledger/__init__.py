@@ -1,0 +1,70 @@
+"""The fenced ledger: what may be said about a side effect, by whom, and for how long.
+
+It knows nothing of HTTP, webhooks or Huey, and could be lifted into another project as it is.
+
+The problem
+-----------
+A worker sends a request and is then killed, or merely paused. Did the request arrive? If the worker wakes up an hour
+later, may it write what it learned? A lock answers neither question: it says who the coordinator believes in, and can
+take back neither a running process nor a request on the wire. The ledger answers both, with four invariants:
+
+1. Only the current run's current epoch may write workflow state.
+2. Inside an epoch, writes are ordered by revision; a late one cannot overwrite a newer one.
+3. One business intent has one operation id, through every retry, takeover and restart.
+4. When the remote result is unknown, the evidence is kept, and the operation goes to query, same-key retry or a person.
+   A timeout is never a failure.
+
+Identities
+----------
+- *task*: what a user sees (a delivery). Stable across retries.
+- *run*: one execution of a task, never reused. A replay makes a new run, so that a late answer to the old one cannot
+  advance it.
+- *owner*: one worker session. New at every start; it says who, and orders nothing.
+- *epoch*: the term of ownership inside one run. Rises by one at each acquire or takeover, is never lowered or zeroed,
+  and is never compared across runs.
+- *revision*: rises by one at each write of a run or an operation: the compare-and-set number.
+- *operation*: one side-effect intent, `tenant/run/step/effect_version`. No worker, epoch, count or clock is part of it.
+
+Who may write what
+------------------
+- the holder of the lease (owner and epoch match, and it has not expired, judged after the row lock with the database's
+  clock): start, checkpoint and end the run; claim and settle its operation.
+- the reconciler: turn a claim that ran out into *unknown*, and take over the orphaned lease; let an unknown operation be
+  sent again under the same id where its receiver promised to drop duplicates; write what evidence proves; finish a run
+  that its operation left behind.
+- a person: settle an unknown operation, naming the revision that they saw, with a reason.
+- the control plane: cancel.
+Nobody else, and nothing through the ORM: `save`, `delete` and `update` of these models raise.
+
+The lease row is the mutex of its run. Every statement locks it before it looks, because a row that was only locked by
+the rival and not changed is not looked at again by an UPDATE that waited for it.
+
+    run        pending ──claim──▶ running ──settle──▶ succeeded | failed
+                  └────────cancel────┴──▶ cancelled
+
+    operation  prepared ──claim──▶ dispatching ──accepted──▶ succeeded
+                  ▲ │                │   │  └─ not taken, no tries left ─▶ failed_final
+                  │ └─cancel─▶ cancelled │
+                  └─ not taken, tries left┘ (only with proof)
+               dispatching ──ambiguous, or its claim ran out──▶ unknown
+               unknown ──same-key retry──▶ unknown (claimed; the status does not pretend)
+               unknown ──acceptance, authoritative answer, person──▶ succeeded | prepared | failed_final
+
+What each failure leads to
+--------------------------
+- worker killed before it sent: its claim runs out: unknown. Nobody can tell that it had not sent.
+- worker killed after it sent: the same.
+- worker paused past its lease: the same; when it wakes, every write of its is refused and recorded as a fenced write,
+  with the evidence that it carried.
+- database away: nothing new is sent; what is in flight runs to its deadline, under a lease that was confirmed to outlive
+  it; its outcome is written when the database is back in time, and is unknown when it is not.
+- broker away or flushed: nothing. The queue that counts is `ledger_dispatch`, and even that is only a pointer.
+- answer of a COMMIT lost: the outcome of that transaction is unknown; whoever asks reads back before the next step.
+
+What it does not promise: that only the owner sends. A worker that is paused after its last check, and wakes after its
+lease ran out, still sends what it was about to send. Its receiver can fence it by run and epoch; the ledger keeps it from
+writing.
+
+Where things are: `states.py` every legal move; `sql/` every write, one file per aggregate; `managers/` the typed way in;
+`models.py` columns, CHECKs and indexes.
+"""

@@ -1,0 +1,75 @@
+"""Tasks: open them with their first run, and open a new run for a replay."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from ledger.outcome import Applied, Reason, Rejected
+from ledger.statements import LEDGER
+from ledger.states import RunReason
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """One side effect to bring about. `event_id` is also where the exact bytes are kept; `due_at` None: at once."""
+
+    tenant_id: str
+    event_id: uuid.UUID
+    endpoint_id: uuid.UUID
+    request_digest: bytes
+    step_id: str
+    tool: str
+    due_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The keys of what was opened."""
+
+    task_id: uuid.UUID
+    run_id: uuid.UUID
+    operation_key: int
+
+
+@dataclass(frozen=True, slots=True)
+class _RunRow:
+    task_id: uuid.UUID
+    refusal: str | None
+    run_id: uuid.UUID | None
+    operation_key: int | None
+    seen_status: str | None
+
+
+def open_tasks(intents: Sequence[Intent]) -> list[Opened]:
+    """Create task, run, lease, prepared operation and queue row for each intent, in one statement."""
+    return LEDGER["task.open"].rows(
+        Opened,
+        {
+            "tenant_ids": [one.tenant_id for one in intents],
+            "event_ids": [one.event_id for one in intents],
+            "endpoint_ids": [one.endpoint_id for one in intents],
+            "request_digests": [one.request_digest for one in intents],
+            "step_ids": [one.step_id for one in intents],
+            "tools": [one.tool for one in intents],
+            "due_ats": [one.due_at for one in intents],
+        },
+    )
+
+
+def open_run(task_ids: Sequence[uuid.UUID], *, reason: RunReason) -> dict[uuid.UUID, Applied[Opened] | Rejected]:
+    """A new run, with a new operation id, for each task whose last run is over.
+
+    Refused while that run goes on (`WRONG_STATUS`) and while an operation of the task is unsettled (`UNSETTLED`): a new
+    id for an intent that may have happened would make it happen twice.
+    """
+    answers: dict[uuid.UUID, Applied[Opened] | Rejected] = {task_id: Rejected(Reason.MISSING) for task_id in task_ids}
+    for row in LEDGER["task.open_run"].rows(_RunRow, {"task_ids": list(task_ids), "reason": reason.value}):
+        if row.refusal is not None:
+            answers[row.task_id] = Rejected(Reason(row.refusal), seen_status=row.seen_status)
+        else:
+            assert row.run_id is not None and row.operation_key is not None
+            answers[row.task_id] = Applied(Opened(row.task_id, row.run_id, row.operation_key))
+    return answers

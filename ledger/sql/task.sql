@@ -1,0 +1,98 @@
+-- Tasks, and everything that exists from the first moment of a run: the run, its lease, its operation, its place in
+-- the queue. They are born together or not at all.
+
+-- fragment: open
+-- reads: wanted (tenant_id, event_id, endpoint_id, request_digest, step_id, tool, due_at)
+-- The keys are drawn first, so that the five inserts need no join back to each other.
+named AS MATERIALIZED (
+    SELECT ledger_uuid7() AS task_id, ledger_uuid7() AS run_id,
+           nextval('ledger_operation_operation_key_seq') AS operation_key,
+           wanted.tenant_id, wanted.event_id, wanted.endpoint_id, wanted.request_digest, wanted.step_id, wanted.tool,
+           coalesce(wanted.due_at, clock_timestamp()) AS due_at
+    FROM wanted
+), opened_tasks AS (
+    INSERT INTO ledger_task (task_id, tenant_id, event_id, endpoint_id, active_run_id)
+    SELECT named.task_id, named.tenant_id, named.event_id, named.endpoint_id, named.run_id FROM named
+), opened_runs AS (
+    INSERT INTO ledger_run (run_id, task_id, status, reason)
+    SELECT named.run_id, named.task_id, 'pending', 'submit' FROM named
+), opened_leases AS (
+    INSERT INTO ledger_lease (run_id) SELECT named.run_id FROM named
+), prepared AS (
+    INSERT INTO ledger_operation (operation_key, run_id, step_id, tool, request_digest, request_ref, status, due_at)
+    SELECT named.operation_key, named.run_id, named.step_id, named.tool, named.request_digest, named.event_id,
+           'prepared', named.due_at
+    FROM named
+), queued AS (
+    INSERT INTO ledger_dispatch (operation_key, run_id, tenant_id, endpoint_id, due_at)
+    SELECT named.operation_key, named.run_id, named.tenant_id, named.endpoint_id, named.due_at FROM named
+)
+
+-- name: open
+-- Tasks for intents that the caller has worked out itself.
+WITH wanted AS (
+    SELECT given.tenant_id, given.event_id, given.endpoint_id, given.request_digest, given.step_id, given.tool,
+           given.due_at
+    FROM unnest(%(tenant_ids)s::text[], %(event_ids)s::uuid[], %(endpoint_ids)s::uuid[], %(request_digests)s::bytea[],
+                %(step_ids)s::text[], %(tools)s::text[], %(due_ats)s::timestamptz[])
+         AS given (tenant_id, event_id, endpoint_id, request_digest, step_id, tool, due_at)
+), {{task.open}}
+SELECT named.task_id, named.run_id, named.operation_key FROM named
+
+-- name: open_run
+-- A new run of a task whose last run is over: a replay. Refused while that run goes on, and while any operation of the
+-- task is unsettled, because a new run is a new operation id for an intent that may already have happened.
+WITH asked AS MATERIALIZED (
+    SELECT unnest(%(task_ids)s::uuid[]) AS task_id
+), locked AS MATERIALIZED (
+    SELECT task.task_id, task.tenant_id, task.event_id, task.endpoint_id, task.active_run_id
+    FROM asked JOIN ledger_task AS task USING (task_id)
+    ORDER BY task.task_id FOR NO KEY UPDATE OF task
+), over AS MATERIALIZED (
+    SELECT locked.task_id, locked.tenant_id, locked.event_id, locked.endpoint_id, run.status AS run_status,
+           last.operation_key AS last_key, last.status AS last_status
+    FROM locked
+    JOIN ledger_run AS run ON run.run_id = locked.active_run_id
+    JOIN LATERAL (
+        SELECT operation.operation_key, operation.status
+        FROM ledger_run AS every_run JOIN ledger_operation AS operation ON operation.run_id = every_run.run_id
+        WHERE every_run.task_id = locked.task_id
+        ORDER BY operation.status IN ('prepared', 'dispatching', 'unknown') DESC, operation.operation_key DESC
+        LIMIT 1
+    ) AS last ON true
+    ORDER BY run.run_id FOR NO KEY UPDATE OF run
+), judged AS MATERIALIZED (
+    SELECT over.task_id, over.tenant_id, over.event_id, over.endpoint_id, over.last_key, over.run_status,
+           over.last_status,
+           CASE WHEN over.run_status NOT IN ('succeeded', 'failed', 'cancelled') THEN 'wrong_status'
+                WHEN over.last_status IN ('prepared', 'dispatching', 'unknown') THEN 'unsettled'
+           END AS refusal
+    FROM over
+), named AS MATERIALIZED (
+    SELECT judged.task_id, ledger_uuid7() AS run_id, nextval('ledger_operation_operation_key_seq') AS operation_key,
+           judged.tenant_id, judged.event_id, judged.endpoint_id, last.step_id, last.tool, last.request_digest,
+           last.request_ref
+    FROM judged JOIN ledger_operation AS last ON last.operation_key = judged.last_key
+    WHERE judged.refusal IS NULL
+), opened_runs AS (
+    INSERT INTO ledger_run (run_id, task_id, status, reason)
+    SELECT named.run_id, named.task_id, 'pending', %(reason)s FROM named
+), opened_leases AS (
+    INSERT INTO ledger_lease (run_id) SELECT named.run_id FROM named
+), switched AS (
+    UPDATE ledger_task AS task SET active_run_id = named.run_id, updated_at = clock_timestamp()
+    FROM named WHERE task.task_id = named.task_id
+), prepared AS (
+    INSERT INTO ledger_operation (operation_key, run_id, step_id, tool, request_digest, request_ref, status, due_at)
+    SELECT named.operation_key, named.run_id, named.step_id, named.tool, named.request_digest, named.request_ref,
+           'prepared', clock_timestamp()
+    FROM named
+), queued AS (
+    INSERT INTO ledger_dispatch (operation_key, run_id, tenant_id, endpoint_id, due_at)
+    SELECT named.operation_key, named.run_id, named.tenant_id, named.endpoint_id, clock_timestamp() FROM named
+)
+SELECT named.task_id, NULL::text AS refusal, named.run_id, named.operation_key, NULL::text AS seen_status FROM named
+UNION ALL
+SELECT judged.task_id, judged.refusal, NULL, NULL,
+       CASE judged.refusal WHEN 'unsettled' THEN judged.last_status ELSE judged.run_status END
+FROM judged WHERE judged.refusal IS NOT NULL
