@@ -1,0 +1,146 @@
+"""Claim: take a batch of due deliveries, with all that is needed to send them, in one short transaction."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import lru_cache
+
+from deliveries import sealing, signing
+from deliveries.models import Endpoint
+from deliveries.queries import DELIVERIES
+from ledger.managers import operation
+from ledger.managers.operation import Claimed
+from ledger.statements import in_transaction
+
+FIRST = uuid.UUID(int=0)
+STEPS = 64
+"""How many endpoints one statement visits at most: one index seek each."""
+STRETCHES = 8
+"""How many such stretches one call walks at most while it finds nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class _PickRow:
+    walked_to: uuid.UUID | None
+    steps: int
+    operation_key: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """An event as it is sent."""
+
+    event_id: uuid.UUID
+    type: str
+    payload: bytes
+    created_at: datetime
+    deliver_at: datetime | None
+
+
+@dataclass(slots=True)
+class Delivery:
+    """A claimed delivery in this dispatcher's hands. `claimed_at` and `expires_at` are monotonic seconds, and earlier
+    than the database's own times: the statement had not begun yet when the clock was read."""
+
+    claim: Claimed
+    content: Content
+    endpoint: Endpoint
+    claimed_at: float
+    expires_at: float
+    sent_at: float | None = None
+
+    @property
+    def key(self) -> int:
+        return self.claim.operation_key
+
+    def moment(self, monotonic: float) -> datetime:
+        """A moment of this process on the database's clock, by the claim's time there: no worker clock is used."""
+        return self.claim.dispatched_at + timedelta(seconds=monotonic - self.claimed_at)
+
+    def age_s(self, monotonic: float) -> float:
+        """Seconds since the delivery was first due."""
+        first_due = self.content.deliver_at or self.content.created_at
+        return (self.moment(monotonic) - first_due).total_seconds()
+
+
+@dataclass(slots=True)
+class Walk:
+    """Where a dispatcher's walk over the endpoints stands, and which share of their rows it begins with."""
+
+    number: int = 0
+    dispatchers: int = 1
+    cursor: uuid.UUID = FIRST
+    started_at_first: bool = True
+
+
+def claim(walk: Walk, *, owner: str, batch: int, ttl_ms: int) -> tuple[list[Delivery], bool]:
+    """Claim up to `batch` due deliveries under leases of `ttl_ms`; and whether the walk came round without finding any.
+
+    Guarantee: each is on record as claimed by `owner` (epoch, revision, attempt number) before this returns, so before
+    a byte of it can be sent. Limit: one call walks a bounded number of endpoints; "none, and not round" asks for more.
+    """
+    came_round = False
+    for _ in range(STRETCHES):
+        found = _claim_stretch(walk, owner, batch, ttl_ms)
+        if found:
+            return found, False
+        if walk.cursor == FIRST:
+            if came_round or walk.started_at_first:
+                return [], True
+            came_round = True
+    return [], False
+
+
+def _claim_stretch(walk: Walk, owner: str, batch: int, ttl_ms: int) -> list[Delivery]:
+    def work() -> tuple[list[Claimed], dict[uuid.UUID, Content], dict[uuid.UUID, Endpoint], uuid.UUID]:
+        picked = DELIVERIES["dispatch.pick_due"].rows(
+            _PickRow,
+            {
+                "cursor": walk.cursor,
+                "steps": STEPS,
+                "batch": batch,
+                "number": walk.number,
+                "dispatchers": walk.dispatchers,
+            },
+        )
+        following = picked[0].walked_to if picked[0].steps == STEPS and picked[0].walked_to else FIRST
+        keys = [row.operation_key for row in picked if row.operation_key is not None]
+        if not keys:
+            return [], {}, {}, following
+        claims, _ = operation.claim(keys, owner=owner, ttl_ms=ttl_ms)
+        contents = {
+            content.event_id: content
+            for content in DELIVERIES["event.contents"].rows(
+                Content, {"event_ids": list({claim.request_ref for claim in claims})}
+            )
+        }
+        endpoints = Endpoint.objects.in_bulk({claim.endpoint_id for claim in claims})
+        return claims, contents, endpoints, following
+
+    walk.started_at_first = walk.cursor == FIRST
+    claimed_at = time.monotonic()
+    claims, contents, endpoints, walk.cursor = in_transaction(work)
+    expires_at = claimed_at + ttl_ms / 1000
+    return [
+        Delivery(claim, contents[claim.request_ref], endpoints[claim.endpoint_id], claimed_at, expires_at)
+        for claim in claims
+    ]
+
+
+def longest_hold_s(deliveries: Iterable[Delivery], now: float) -> float:
+    """Seconds until the first of these leases runs out; infinity when there are none."""
+    return min((delivery.expires_at - now for delivery in deliveries), default=float("inf"))
+
+
+@lru_cache(maxsize=4096)
+def _secret(endpoint_id: uuid.UUID, sealed: str) -> bytes:
+    return signing.secret_bytes(sealing.unseal(sealed, f"endpoint:{endpoint_id}"))
+
+
+def signing_secret(endpoint: Endpoint) -> bytes:
+    """The endpoint's signing secret. `SealBroken` when the key ring cannot open it: nothing is sent unsigned."""
+    return _secret(endpoint.endpoint_id, endpoint.secret_sealed)

@@ -1,0 +1,274 @@
+"""The dispatcher: claim a batch, send it, renew what is held, settle what was answered; the four overlap.
+
+One engine lives in one worker process and works in slices, so that Huey keeps supervision and shutdown. No transaction
+and no lock is held while HTTP is in flight: every database call here is one short transaction.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from django.conf import settings
+from django.db import DEFAULT_DB_ALIAS, DataError, IntegrityError, connections
+from django.db import Error as DatabaseError
+
+from deliveries.dispatch import claiming, settling, wire
+from deliveries.dispatch.claiming import Delivery, Walk
+from deliveries.dispatch.settling import Report
+from deliveries.outcomes import NOT_SENT
+from deliveries.sealing import SealBroken
+from deliveries.signing import BadSecret
+from deliveries.timing import SETTLE_BUDGET_MS
+from deliveries.transport.base import Evidence, Outcome, Transport
+from ledger.managers import lease
+from ledger.outcome import Applied
+
+log = logging.getLogger("relay.dispatch")
+
+IDLE_POLL_S = 0.5
+"""How long an idle dispatcher waits for a call before it looks by itself: retries come due without one."""
+SETTLE_AFTER_S = 0.005
+"""How long an answer waits for company before it is settled."""
+DATABASE_PAUSE_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much one dispatcher takes on. Counts are deliveries; times are milliseconds."""
+
+    batch: int = 200
+    in_flight: int = 256
+    ttl_ms: int = 30_000
+    heartbeat_ms: int = 5_000
+    timeout_ms: int = 15_000
+
+    @classmethod
+    def from_settings(cls) -> Limits:
+        """The limits of this deployment."""
+        return cls(
+            ttl_ms=settings.RELAY_LEASE_TTL_MS,
+            heartbeat_ms=settings.RELAY_HEARTBEAT_MS,
+            timeout_ms=settings.RELAY_HTTP_TIMEOUT_MS,
+        )
+
+
+class Engine:
+    """Moves deliveries for one owner. `wake` gives the descriptor that becomes readable when something is due."""
+
+    def __init__(
+        self, *, owner: str, transport: Transport, limits: Limits, walk: Walk, wake: Callable[[], int | None]
+    ) -> None:
+        self.owner = owner
+        self.transport = transport
+        self.limits = limits
+        self.walk = walk
+        self.wake = wake
+        self.held: dict[int, Delivery] = {}  # everything claimed and not yet settled
+        self.ready: deque[Delivery] = deque()  # claimed, not yet sent
+        self.reports: list[Report] = []  # answered, not yet settled
+        self.settled = 0
+        self._oldest_report = 0.0
+        self._unconfirmed = False  # a renewal was asked for, and its answer never came
+        self._look_at = 0.0  # when to look for due work again
+        self._renew_at = time.monotonic() + limits.heartbeat_ms / 1000
+
+    # --- the four moves ------------------------------------------------------------------------------------------
+
+    def claim(self) -> None:
+        """Claim ahead of need: when less than half a window of unsent work is at hand."""
+        room = self.limits.in_flight - len(self.held)
+        now = time.monotonic()
+        if room < self.limits.in_flight // 2 or now < self._look_at:
+            return
+        found, exhausted = claiming.claim(
+            self.walk, owner=self.owner, batch=min(self.limits.batch, room), ttl_ms=self.limits.ttl_ms
+        )
+        for delivery in found:
+            self.held[delivery.key] = delivery
+            self.ready.append(delivery)
+        if exhausted:
+            self._look_at = time.monotonic() + IDLE_POLL_S
+
+    def send(self) -> None:
+        """Send what is ready and whose lease outlives the send; the rest waits for a renewal or is given back.
+
+        While a renewal is unconfirmed nothing new is sent. What is in flight goes on: it was begun under a lease that
+        is confirmed to outlive its deadline.
+        """
+        if self._unconfirmed:
+            return
+        waiting: deque[Delivery] = deque()
+        while self.ready:
+            delivery = self.ready.popleft()
+            now = time.monotonic()
+            timeout_ms = delivery.endpoint.timeout_ms or self.limits.timeout_ms
+            if delivery.expires_at - now < (timeout_ms + SETTLE_BUDGET_MS) / 1000:
+                waiting.append(delivery)
+                continue
+            try:
+                request = wire.request_of(delivery, now=now, timeout_ms=timeout_ms)
+            except (SealBroken, BadSecret) as unusable:
+                self._report(delivery, Outcome(delivery.key, NOT_SENT, None, (), b"", str(unusable), Evidence()))
+                continue
+            delivery.sent_at = now
+            self.transport.submit(request)
+        self.ready = waiting
+
+    def renew(self) -> None:
+        """One statement per heartbeat for everything held for longer than half a heartbeat.
+
+        What is not confirmed is abandoned: sends are stopped, and nothing is written about them, because somebody else
+        may own them now. What a stopped send had learned is still offered to `settle`, which refuses and records it.
+        """
+        now = time.monotonic()
+        if now < self._renew_at:
+            return
+        self._renew_at = now + self.limits.heartbeat_ms / 1000
+        young = now if self._unconfirmed else now - self.limits.heartbeat_ms / 2000
+        old = {d.claim.run_id: d for d in self.held.values() if d.claimed_at <= young}
+        if not old:
+            self._unconfirmed = False
+            return
+        self._unconfirmed = True
+        answers = lease.renew(
+            [(run_id, d.claim.epoch) for run_id, d in old.items()], owner=self.owner, ttl_ms=self.limits.ttl_ms
+        )
+        self._unconfirmed = False
+        lost = []
+        for run_id, delivery in old.items():
+            if isinstance(answers.get(run_id), Applied):
+                delivery.expires_at = now + self.limits.ttl_ms / 1000
+            else:
+                lost.append(delivery)
+        if lost:
+            log.warning("lost %d leases at a heartbeat; their sends are stopped", len(lost))
+            self._abandon(lost)
+
+    def settle(self, *, now_or_never: bool = False) -> None:
+        """Settle answers: a full batch, or what has waited long enough for company."""
+        while self.reports:
+            waited = time.monotonic() - self._oldest_report
+            if len(self.reports) < self.limits.batch and waited < SETTLE_AFTER_S and not now_or_never:
+                return
+            batch, rest = self.reports[: self.limits.batch], self.reports[self.limits.batch :]
+            self._settle(batch)
+            # Only now: had the write failed, the same reports would be offered again while their leases hold.
+            self.reports = rest
+            self.settled += len(batch)
+            for report in batch:
+                self.held.pop(report.delivery.key, None)
+            self._look_at = 0.0  # the windows of their endpoints have room again
+
+    def _settle(self, batch: list[Report]) -> None:
+        """Settle a batch; where PostgreSQL refuses one of its values, settle the others without it.
+
+        The one that cannot be written down is left to the reconciler, which will call it unknown: it was sent.
+        """
+        try:
+            settling.settle(batch, owner=self.owner)
+        except (DataError, IntegrityError) as refused:
+            if len(batch) == 1:
+                # Not the message: PostgreSQL quotes the value that it refused, which may be a receiver's answer.
+                log.error("operation %s cannot be settled: %s", batch[0].delivery.key, type(refused).__name__)  # noqa: TRY400
+                return
+            middle = len(batch) // 2
+            self._settle(batch[:middle])
+            self._settle(batch[middle:])
+
+    # --- a slice -------------------------------------------------------------------------------------------------
+
+    def run(self, *, until: float, stopping: Callable[[], bool], tick: Callable[[], bool]) -> None:
+        """Work until the monotonic time `until`, or until `stopping`; then give back what was not sent and drain.
+
+        `tick` is called once a turn, does the caller's own chores, and answers whether something new may be due.
+        """
+        while time.monotonic() < until and not stopping():
+            self._turn(claiming=True, tick=tick)
+        self.drain()
+
+    def drain(self) -> None:
+        """Give back what was not sent, wait for what is in flight to its deadline, and settle all of it."""
+        self._give_back()
+        while self.held:
+            self._turn(claiming=False, tick=lambda: False)
+
+    def _turn(self, *, claiming: bool, tick: Callable[[], bool]) -> None:
+        try:
+            if tick():
+                self._look_at = 0.0
+            if claiming:
+                self.claim()
+            self.send()
+            for outcome in self.transport.poll(self._patience(), self.wake() if claiming else None):
+                delivery = self.held.get(outcome.key)
+                if delivery is not None:
+                    self._report(delivery, outcome)
+            self.renew()
+            if not claiming:
+                self._give_back()
+            self.settle(now_or_never=self.transport.in_flight == 0)
+        except DatabaseError as error:
+            self._without_database(error)
+
+    def _patience(self) -> float:
+        """How long to wait for the wire, in seconds: not at all while there is something else to do."""
+        now = time.monotonic()
+        if self.reports:
+            return max(0.0, min(SETTLE_AFTER_S - (now - self._oldest_report), SETTLE_AFTER_S))
+        until = self._renew_at if self.held else now + IDLE_POLL_S
+        if len(self.held) <= self.limits.in_flight // 2:
+            until = min(until, self._look_at)
+        return max(0.0, min(until - now, IDLE_POLL_S))
+
+    # --- losing things -------------------------------------------------------------------------------------------
+
+    def _report(self, delivery: Delivery, outcome: Outcome | None) -> None:
+        if not self.reports:
+            self._oldest_report = time.monotonic()
+        self.reports.append(Report(delivery, outcome, time.monotonic()))
+
+    def _give_back(self) -> None:
+        while self.ready:
+            self._report(self.ready.popleft(), None)
+
+    def _abandon(self, lost: list[Delivery]) -> None:
+        keys = {delivery.key for delivery in lost}
+        self.ready = deque(delivery for delivery in self.ready if delivery.key not in keys)
+        stopped = {outcome.key: outcome for outcome in self.transport.abort(keys)}
+        reported = {report.delivery.key for report in self.reports}
+        for delivery in lost:
+            if delivery.key in stopped:
+                self._report(delivery, stopped[delivery.key])
+            elif delivery.key not in reported:
+                self.held.pop(delivery.key, None)
+
+    def _without_database(self, error: DatabaseError) -> None:
+        """A statement failed, or its answer never came. What could not be confirmed is kept until its lease runs out.
+
+        Then it is dropped: the reconciler will have found it, and calls it unknown.
+        """
+        log.warning("the database did not answer (%s); %d deliveries held", type(error).__name__, len(self.held))
+        connections[DEFAULT_DB_ALIAS].close()
+        now = time.monotonic()
+        if self._unconfirmed:
+            self._renew_at = now  # confirm it before anything else
+        gone = [delivery for delivery in self.held.values() if delivery.expires_at <= now]
+        if gone:
+            self._abandon(gone)
+            keys = {delivery.key for delivery in gone}
+            self.reports = [report for report in self.reports if report.delivery.key not in keys]
+            for key in keys:
+                self.held.pop(key, None)
+            log.error(
+                "%d leases ran out while the database was away; their outcome is left to the reconciler", len(gone)
+            )
+        self._look_at = now + DATABASE_PAUSE_S
+        # The wire is still served while the database is away, but not in a busy loop.
+        for outcome in self.transport.poll(DATABASE_PAUSE_S, None):
+            delivery = self.held.get(outcome.key)
+            if delivery is not None:
+                self._report(delivery, outcome)

@@ -1,0 +1,66 @@
+"""A dispatcher's own connection: it listens for new work, and holds the dispatcher's slot for as long as it lives."""
+
+from __future__ import annotations
+
+import socket
+import zlib
+from types import TracebackType
+from typing import Any, Self
+
+import psycopg
+from django.db import DEFAULT_DB_ALIAS, connections
+from django.db import Error as DatabaseError
+
+CHANNEL = "relay_due"
+SLOTS = 0x52656C79  # the first half of the advisory lock's key: "Rely"
+
+
+def notify() -> None:
+    """Tell every listening dispatcher that something is due. Losing it costs a poll, never a delivery."""
+    with connections[DEFAULT_DB_ALIAS].cursor() as cursor:
+        cursor.execute("SELECT pg_notify(%s, '')", (CHANNEL,))
+
+
+class Listener:
+    """LISTENs on the channel, and takes one of the slots of a consumer by an advisory lock of its session.
+
+    The lock goes with the connection, so the slot of a killed process is free at once. It is not a safety boundary: it
+    only keeps a worker free for Huey's other tasks.
+    """
+
+    def __init__(self, consumer: int, slots: int) -> None:
+        parameters = {
+            name: value
+            for name, value in connections[DEFAULT_DB_ALIAS].get_connection_params().items()
+            if name not in ("cursor_factory", "context")
+        }
+        parameters["application_name"] = "relay-dispatcher"
+        self._connection: psycopg.Connection[Any] = psycopg.connect(**parameters, autocommit=True)
+        self.slot: int | None = None
+        place = zlib.crc32(f"{socket.gethostname()}:{consumer}".encode()) & 0x00FFFFFF
+        for slot in range(slots):
+            row = self._connection.execute("SELECT pg_try_advisory_lock(%s, %s)", (SLOTS, place << 7 | slot)).fetchone()
+            if row is not None and row[0]:
+                self.slot = slot
+                self._connection.execute(f"LISTEN {CHANNEL}")
+                break
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._connection.close()
+
+    def fileno(self) -> int | None:
+        """The descriptor that becomes readable when something is due; None when the connection is gone."""
+        return None if self._connection.closed else self._connection.fileno()
+
+    def drain(self) -> bool:
+        """Read what has come; True when it was a call. `DatabaseError` when the connection is gone."""
+        try:
+            return any(True for _ in self._connection.notifies(timeout=0))
+        except psycopg.OperationalError as lost:
+            self._connection.close()
+            raise DatabaseError("the listening connection is gone") from lost

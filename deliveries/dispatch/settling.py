@@ -1,0 +1,223 @@
+"""Settle: write down what became of attempts, in batches, and take the answers row by row."""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db.models import Q
+from django.db.models.functions import Now
+
+from deliveries import outcomes, retry
+from deliveries.dispatch.claiming import Delivery
+from deliveries.models import Endpoint
+from deliveries.outcomes import Effect, Judgement
+from deliveries.queries import DELIVERIES
+from deliveries.transport.base import Outcome
+from ledger.managers import operation
+from ledger.managers.operation import Proof, Settled, Settlement
+from ledger.outcome import Applied, Rejected
+from ledger.statements import in_transaction
+
+log = logging.getLogger("relay.dispatch")
+
+PROOFS = {
+    Effect.ACCEPTED: Proof.ACCEPTED,
+    Effect.NOT_TAKEN: Proof.NOT_TAKEN,
+    Effect.FINAL: Proof.FINAL,
+    Effect.AMBIGUOUS: Proof.AMBIGUOUS,
+}
+_RNG = random.Random()  # noqa: S311 (jitter, not secrecy)
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptRow:
+    """One attempt as it is recorded; the columns of the table."""
+
+    operation_key: int
+    number: int
+    epoch: int
+    owner: str
+    url: str
+    started_at: datetime
+    ended_at: datetime | None
+    verdict: str
+    classification: str
+    http_status: int | None
+    response_headers: dict[str, str] | None
+    response_body: bytes | None
+    error: str
+    evidence: dict[str, Any] | None
+    late: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a dispatcher has to say about a delivery: an outcome, or (None) that it was never sent."""
+
+    delivery: Delivery
+    outcome: Outcome | None
+    ended_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Recorded:
+    attempt_id: int
+
+
+def record(rows: Sequence[AttemptRow]) -> None:
+    """Write attempts. One that is on record already is left alone, but for what a lost worker could not say."""
+    DELIVERIES["attempt.record"].rows(
+        _Recorded,
+        {
+            "operation_keys": [row.operation_key for row in rows],
+            "numbers": [row.number for row in rows],
+            "epochs": [row.epoch for row in rows],
+            "owners": [row.owner for row in rows],
+            "urls": [row.url for row in rows],
+            "started_ats": [row.started_at for row in rows],
+            "ended_ats": [row.ended_at for row in rows],
+            "verdicts": [row.verdict for row in rows],
+            "classifications": [row.classification for row in rows],
+            "http_statuses": [row.http_status for row in rows],
+            "response_headers": [_json(row.response_headers) for row in rows],
+            "response_bodies": [row.response_body for row in rows],
+            "errors": [row.error for row in rows],
+            "evidences": [_json(row.evidence) for row in rows],
+            "lates": [row.late for row in rows],
+        },
+    )
+
+
+def retry_delay_ms(endpoint: Endpoint, attempts: int, age_s: float, retry_after_s: float | None) -> int | None:
+    """Milliseconds to the next attempt after number `attempts`; None when schedule or maximum age allow none."""
+    delay = retry.delay_seconds(
+        endpoint.retry_schedule, attempts, jitter=endpoint.retry_jitter, rng=_RNG, retry_after=retry_after_s
+    )
+    if delay is None or not retry.within_age(age_s, delay, endpoint.retry_max_age_hours):
+        return None
+    return round(delay * 1000)
+
+
+def window_ms(endpoint: Endpoint) -> int | None:
+    """For how long the endpoint drops duplicates; None when it does not promise to."""
+    return endpoint.window_hours * 3_600_000 if endpoint.idempotent else None
+
+
+def settle(reports: Sequence[Report], *, owner: str) -> dict[int, Applied[Settled] | Rejected]:
+    """Settle a batch, record its attempts, and tell the endpoints what their receivers asked for: one commit.
+
+    A refused row leaves its evidence on the fenced write and on its attempt, marked late; it moves nothing.
+    """
+    judged = [(report, _judge(report.outcome) if report.outcome is not None else None) for report in reports]
+
+    def work() -> dict[int, Applied[Settled] | Rejected]:
+        answers = operation.settle([_settlement(report, judgement) for report, judgement in judged], owner=owner)
+        attempts = [
+            _attempt(report, report.outcome, judgement, owner, late=isinstance(answers[report.delivery.key], Rejected))
+            for report, judgement in judged
+            if report.outcome is not None and judgement is not None
+        ]
+        if attempts:
+            record(attempts)
+        for report, judgement in judged:
+            if judgement is not None and isinstance(answers[report.delivery.key], Applied):
+                _tell_endpoint(report.delivery.endpoint, judgement)
+        return answers
+
+    answers = in_transaction(work)
+    for key, answer in answers.items():
+        if isinstance(answer, Rejected):
+            log.warning(
+                "fenced out: settle of operation %s refused (%s); current owner %s, epoch %s, status %s",
+                key, answer.reason, answer.seen_owner, answer.seen_epoch, answer.seen_status,
+            )  # fmt: skip
+    return answers
+
+
+def _judge(outcome: Outcome) -> Judgement:
+    return outcomes.judge(outcome.verdict, outcome.http_status, outcome.headers)
+
+
+def _settlement(report: Report, judgement: Judgement | None) -> Settlement:
+    delivery = report.delivery
+    if report.outcome is None or judgement is None:
+        return Settlement(delivery.claim, Proof.UNSENT, retry_ms=0, window_ms=window_ms(delivery.endpoint))
+    summary = {
+        "verdict": report.outcome.verdict,
+        "classification": judgement.classification,
+        "http_status": report.outcome.http_status,
+        "error": _text(report.outcome.error),
+        "attempt": delivery.claim.attempts,
+    }
+    return Settlement(
+        claim=delivery.claim,
+        proof=PROOFS[judgement.effect],
+        retry_ms=retry_delay_ms(
+            delivery.endpoint, delivery.claim.attempts, delivery.age_s(report.ended_at), judgement.retry_after_s
+        ),
+        window_ms=window_ms(delivery.endpoint),
+        result=summary,
+        evidence={**summary, **report.outcome.evidence.as_json(), "response_headers": _headers(report.outcome)},
+    )
+
+
+def _attempt(report: Report, outcome: Outcome, judgement: Judgement, owner: str, *, late: bool) -> AttemptRow:
+    delivery = report.delivery
+    started = delivery.sent_at if delivery.sent_at is not None else report.ended_at
+    return AttemptRow(
+        operation_key=delivery.key,
+        number=delivery.claim.attempts,
+        epoch=delivery.claim.epoch,
+        owner=owner,
+        url=delivery.endpoint.url,
+        started_at=delivery.moment(started),
+        ended_at=delivery.moment(report.ended_at),
+        verdict=outcome.verdict,
+        classification=judgement.classification,
+        http_status=outcome.http_status,
+        response_headers=_headers(outcome) or None,
+        response_body=outcome.body or None,
+        error=_text(outcome.error),
+        evidence=outcome.evidence.as_json(),
+        late=late,
+    )
+
+
+def _tell_endpoint(endpoint: Endpoint, judgement: Judgement) -> None:
+    """Pause an endpoint whose receiver asked for it, and disable one whose receiver is gone for good."""
+    if judgement.throttle and judgement.retry_after_s:
+        _pause(endpoint, judgement.retry_after_s)
+    if judgement.disable_endpoint is not None:
+        Endpoint.objects.filter(pk=endpoint.pk, enabled=True).update(
+            enabled=False, disabled_reason=judgement.disable_endpoint, updated_at=Now()
+        )
+
+
+def _pause(endpoint: Endpoint, seconds: float) -> None:
+    until = Now() + timedelta(seconds=seconds)
+    Endpoint.objects.filter(Q(blocked_until__isnull=True) | Q(blocked_until__lt=until), pk=endpoint.pk).update(
+        blocked_until=until
+    )
+
+
+def _headers(outcome: Outcome) -> dict[str, str]:
+    headers: dict[str, str] = {}
+    for name, value in outcome.headers:
+        key, text = _text(name.lower()), _text(value)
+        headers[key] = f"{headers[key]}, {text}" if key in headers else text
+    return headers
+
+
+def _text(value: str) -> str:
+    """`value` without what PostgreSQL's text and jsonb cannot hold: NUL, and lone surrogates."""
+    return value.replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
+
+
+def _json(value: object) -> str | None:
+    return None if value is None else json.dumps(value)

@@ -1,0 +1,93 @@
+"""A slice: a bounded stretch of an engine's work in one Huey task, with its slot, its listener and its session."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable
+
+import psycopg
+from django.conf import settings
+
+from deliveries.dispatch import owner
+from deliveries.dispatch.claiming import Walk
+from deliveries.dispatch.engine import Engine, Limits
+from deliveries.dispatch.listener import Listener
+from deliveries.dispatch.stopping import STOP
+from deliveries.egress import EgressPolicy
+from deliveries.transport.curl import CurlTransport
+from ledger.statements import session
+
+log = logging.getLogger("relay.dispatch")
+
+SECONDS = 30.0
+"""How long a slice lasts."""
+CONNECT_PAUSE_S = 0.5
+
+PLANS = dict.fromkeys(
+    ("enable_seqscan", "enable_bitmapscan", "enable_hashjoin", "enable_mergejoin", "enable_material", "jit"), "off"
+)
+"""A queue's statistics are always wrong: it is empty one minute and full the next. Its statements are written for
+nested loops over indexes, and the planner is kept to them."""
+
+_transports: dict[int, CurlTransport] = {}
+
+
+def _transport() -> CurlTransport:
+    """This process's transport, kept between slices for its connections. One is never carried across a fork."""
+    pid = os.getpid()
+    if pid not in _transports:
+        _transports.clear()
+        _transports[pid] = CurlTransport(EgressPolicy.from_settings())
+    return _transports[pid]
+
+
+def work(*, chores: Callable[[], None], begun: Callable[[], None], seconds: float = SECONDS) -> bool:
+    """Dispatch for `seconds`, or until told to stop. False at once when this consumer's dispatchers are all at work.
+
+    `begun` is called once a slot is taken; `chores` about every RELAY_SWEEP_MS, between sends.
+    """
+    listener = _listen()
+    if listener is None:
+        return True
+    with listener:
+        if listener.slot is None:
+            return False
+        begun()
+        engine = Engine(
+            owner=owner.current(),
+            transport=_transport(),
+            limits=Limits.from_settings(),
+            walk=Walk(number=listener.slot, dispatchers=settings.RELAY_DISPATCHERS),
+            wake=listener.fileno,
+        )
+        next_chores = 0.0
+
+        def tick() -> bool:
+            nonlocal next_chores
+            now = time.monotonic()
+            if now >= next_chores:
+                next_chores = now + settings.RELAY_SWEEP_MS / 1000
+                chores()
+            return listener.drain()
+
+        def stopping() -> bool:
+            return STOP.requested() or listener.fileno() is None
+
+        with session(**PLANS):
+            engine.run(until=time.monotonic() + seconds, stopping=stopping, tick=tick)
+        if engine.settled:
+            log.info("slice %d settled %d deliveries", listener.slot, engine.settled)
+    return True
+
+
+def _listen() -> Listener | None:
+    """The listener, as soon as the database answers; None when told to stop before it does."""
+    while not STOP.requested():
+        try:
+            return Listener(STOP.consumer, settings.RELAY_DISPATCHERS)
+        except psycopg.OperationalError as error:
+            log.warning("the database does not answer (%s); trying again", type(error).__name__)
+            time.sleep(CONNECT_PAUSE_S)
+    return None

@@ -1,0 +1,186 @@
+"""The webhook side of the ledger: tenants, API keys, endpoints, events and attempts.
+
+Endpoints, tenants and keys are plain configuration and are written through the ORM. Events and attempts are records:
+they are inserted by named statements, in the transaction of the ledger rows that they belong to, and never changed.
+"""
+
+from __future__ import annotations
+
+from django.contrib.postgres.fields import ArrayField
+from django.db import models
+from django.db.models import Q
+
+from deliveries import ids
+from ledger.models import Clock, LedgerModel, TimeOrderedId
+
+DEFAULT_TENANT = "default"
+DEFAULT_SCHEDULE = (5, 300, 1800, 7200, 18000, 36000, 36000)
+
+
+def default_schedule() -> list[int]:
+    """The retry schedule of an endpoint that names none, in seconds."""
+    return list(DEFAULT_SCHEDULE)
+
+
+class Tenant(models.Model):
+    """A customer of the producer; owns endpoints and events."""
+
+    tenant_id = models.TextField(primary_key=True)
+    name = models.TextField()
+    created_at = models.DateTimeField(db_default=Clock())
+
+    class Meta:
+        db_table = "deliveries_tenant"
+        ordering = ("tenant_id",)
+        constraints = (
+            models.CheckConstraint(condition=Q(tenant_id__regex=r"^[a-z0-9][a-z0-9_-]{0,62}$"), name="tenant_id_form"),
+        )
+
+    def __str__(self) -> str:
+        return self.tenant_id
+
+
+class Scope(models.TextChoices):
+    """What a key may do."""
+
+    EVENTS_WRITE = "events:write", "Submit events"
+    READ = "read", "Read"
+    ENDPOINTS_WRITE = "endpoints:write", "Change endpoints"
+    OPERATE = "operate", "Resolve, replay and cancel"
+
+
+class ApiKey(models.Model):
+    """A bearer key, kept as a hash. Without a tenant it is the operator's and may act for any tenant."""
+
+    key_id = models.UUIDField(primary_key=True, db_default=TimeOrderedId(), editable=False)
+    tenant = models.ForeignKey(Tenant, models.PROTECT, null=True, blank=True, related_name="keys")
+    name = models.TextField()
+    lookup = models.TextField(unique=True, help_text="The public part of the key, by which it is found.")
+    secret_hash = models.BinaryField(help_text="SHA-256 of the whole key.")
+    scopes = ArrayField(models.TextField(choices=Scope.choices))
+    created_at = models.DateTimeField(db_default=Clock())
+    expires_at = models.DateTimeField(null=True, blank=True)
+    revoked_at = models.DateTimeField(null=True, blank=True)
+    last_used_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        db_table = "deliveries_api_key"
+        ordering = ("-key_id",)
+        verbose_name = "API key"
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.lookup}…)"
+
+
+class Endpoint(models.Model):
+    """A receiver's URL with its secret, filter, retry policy, limits and capability."""
+
+    endpoint_id = models.UUIDField(primary_key=True, db_default=TimeOrderedId(), editable=False)
+    tenant = models.ForeignKey(Tenant, models.PROTECT, related_name="endpoints", db_index=False)
+    url = models.TextField()
+    description = models.TextField(blank=True, default="")
+    types = ArrayField(models.TextField(), default=list, blank=True, help_text="Event types, `*` allowed; empty: all.")
+    headers = models.JSONField(default=dict, blank=True)
+    secret_sealed = models.TextField(help_text="The signing secret, encrypted and bound to this row.")
+    enabled = models.BooleanField(default=True)
+    disabled_reason = models.TextField(blank=True, default="")
+    deleted_at = models.DateTimeField(null=True, blank=True)
+    idempotent = models.BooleanField(default=True, help_text="Drops duplicates by id, for the window.")
+    window_hours = models.IntegerField(default=72)
+    query_url = models.TextField(null=True, blank=True)
+    retry_schedule = ArrayField(models.IntegerField(), default=default_schedule, help_text="Seconds between attempts.")
+    retry_jitter = models.FloatField(default=0.2)
+    retry_max_age_hours = models.IntegerField(default=72)
+    in_flight = models.IntegerField(default=16)
+    timeout_ms = models.IntegerField(null=True, blank=True, help_text="Empty: RELAY_HTTP_TIMEOUT_MS.")
+    blocked_until = models.DateTimeField(null=True, blank=True, help_text="The receiver asked for a pause until then.")
+    created_at = models.DateTimeField(db_default=Clock())
+    updated_at = models.DateTimeField(db_default=Clock())
+
+    class Meta:
+        db_table = "deliveries_endpoint"
+        ordering = ("-endpoint_id",)
+        indexes = (models.Index(fields=("tenant", "endpoint_id"), name="endpoint_by_tenant"),)
+        constraints = (
+            models.CheckConstraint(condition=Q(in_flight__gt=0), name="endpoint_in_flight"),
+            models.CheckConstraint(condition=Q(timeout_ms__isnull=True) | Q(timeout_ms__gt=0), name="endpoint_timeout"),
+            models.CheckConstraint(condition=Q(window_hours__gte=0), name="endpoint_window"),
+            models.CheckConstraint(condition=Q(retry_jitter__gte=0, retry_jitter__lte=1), name="endpoint_jitter"),
+            models.CheckConstraint(condition=Q(retry_max_age_hours__gt=0), name="endpoint_max_age"),
+        )
+
+    def __str__(self) -> str:
+        return f"{ids.render(ids.ENDPOINT, self.endpoint_id)} {self.url}"
+
+
+class Event(LedgerModel):
+    """One accepted payload, kept as the exact bytes. Its id is the `webhook-id` header and stays the same for ever."""
+
+    event_id = models.UUIDField(primary_key=True, editable=False)
+    tenant = models.ForeignKey(Tenant, models.DO_NOTHING, related_name="events", db_index=False)
+    type = models.TextField()
+    payload = models.BinaryField(help_text="The exact bytes of `data` as submitted.")
+    digest = models.BinaryField(help_text="SHA-256 over the canonical form of the intent.")
+    source = models.TextField(null=True, blank=True)
+    metadata = models.JSONField(null=True, blank=True)
+    deliver_at = models.DateTimeField(null=True, blank=True)
+    idempotency_key = models.TextField(null=True, blank=True)
+    deliveries = models.IntegerField(help_text="How many endpoints wanted it when it was accepted.")
+    created_at = models.DateTimeField(db_default=Clock())
+
+    class Meta(LedgerModel.Meta):
+        db_table = "deliveries_event"
+        ordering = ("-event_id",)
+        indexes = (models.Index(fields=("tenant", "event_id"), name="event_by_tenant"),)
+        constraints = (
+            models.UniqueConstraint(
+                fields=("tenant", "idempotency_key"),
+                condition=Q(idempotency_key__isnull=False),
+                name="event_idempotency",
+            ),
+        )
+
+    def __str__(self) -> str:
+        return ids.render(ids.EVENT, self.event_id)
+
+
+class Verdict(models.TextChoices):
+    """What the wire proved about one attempt."""
+
+    ANSWERED = "answered", "Answered"
+    NOT_SENT = "not_sent", "Verified not delivered"
+    UNKNOWN = "unknown", "Unknown"
+
+
+class Attempt(LedgerModel):
+    """One HTTP request made for an operation, numbered: evidence, not an identity."""
+
+    attempt_id = models.BigAutoField(primary_key=True)
+    operation_key = models.BigIntegerField()
+    number = models.IntegerField()
+    epoch = models.BigIntegerField()
+    owner = models.TextField()
+    url = models.TextField()
+    started_at = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True, blank=True, help_text="Empty: its worker was lost before it could say.")
+    verdict = models.TextField(choices=Verdict.choices)
+    classification = models.TextField(help_text="The row of `outcomes.py` that it fell under.")
+    http_status = models.IntegerField(null=True, blank=True)
+    response_headers = models.JSONField(null=True, blank=True)
+    response_body = models.BinaryField(null=True, blank=True)
+    error = models.TextField(blank=True, default="")
+    evidence = models.JSONField(null=True, blank=True)
+    late = models.BooleanField(db_default=False, help_text="It was reported after its worker had lost the lease.")
+    recorded_at = models.DateTimeField(db_default=Clock())
+
+    class Meta(LedgerModel.Meta):
+        db_table = "deliveries_attempt"
+        ordering = ("operation_key", "number")
+        constraints = (
+            models.UniqueConstraint(fields=("operation_key", "number"), name="attempt_number"),
+            models.CheckConstraint(condition=Q(number__gt=0), name="attempt_number_counts_from_one"),
+            models.CheckConstraint(condition=Q(verdict__in=Verdict.values), name="attempt_verdict"),
+        )
+
+    def __str__(self) -> str:
+        return f"attempt {self.number}"

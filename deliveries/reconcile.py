@@ -1,0 +1,175 @@
+"""The reconciler: finds what nobody will finish, and moves it on by evidence. Safe to run anywhere, twice at once."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from dataclasses import dataclass, field
+from functools import partial
+
+from django.conf import settings
+from django.db import DEFAULT_DB_ALIAS, connections
+
+from deliveries.dispatch import owner
+from deliveries.dispatch.settling import AttemptRow, record, retry_delay_ms, window_ms
+from deliveries.models import Endpoint, Verdict
+from deliveries.queries import DELIVERIES
+from ledger.managers import dispatch, operation, run
+from ledger.managers.operation import Expired, Retry
+from ledger.statements import in_transaction
+
+log = logging.getLogger("relay.reconcile")
+
+BATCH = 500
+STRETCH = 2_000
+LOST = "worker_lost"
+"""The classification of an attempt whose worker was lost before it could say what became of it."""
+_LOCK = (0x52656C79, 0x7FFFFFFF)
+
+
+@dataclass(frozen=True, slots=True)
+class _UnscheduledRow:
+    operation_key: int
+    endpoint_id: uuid.UUID
+    revision: int
+    attempts: int
+    age_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class _KeyRow:
+    operation_key: int
+
+
+@dataclass(frozen=True, slots=True)
+class _RunRow:
+    run_id: uuid.UUID
+
+
+@dataclass(slots=True)
+class Swept:
+    """What one sweep did, in rows. `overdue`: work is due that nobody seems to have been told of."""
+
+    expired: int = 0
+    scheduled: int = 0
+    cancelled: int = 0
+    finished: int = 0
+    repaired: int = 0
+    overdue: bool = False
+
+
+@dataclass(slots=True)
+class _Patrol:
+    """Where this process's patrols of the key order stand; each goes round and round."""
+
+    runs: uuid.UUID = field(default_factory=lambda: uuid.UUID(int=0))
+    operations: int = 0
+    pointers: int = 0
+
+
+_PATROL = _Patrol()
+
+
+def sweep() -> Swept | None:
+    """One sweep, in bounded batches of short transactions; None when another sweep is under way.
+
+    1. Claims that expired: unknown, with an attempt on record that says its worker was lost; their leases taken over.
+    2. Unknown operations of idempotent endpoints inside their window: sent again under the same id.
+    3. What waits for a deleted endpoint: cancelled.
+    4. Patrols: runs left behind by their operation, and queue rows that are missing or left over.
+    5. Due work that nobody was told of: reported, for the caller to ring.
+    """
+    with connections[DEFAULT_DB_ALIAS].cursor() as cursor:
+        # A courtesy between sweeps, not a safety boundary: each statement holds on its own.
+        cursor.execute("SELECT pg_try_advisory_lock(%s, %s)", _LOCK)
+        if not cursor.fetchone()[0]:
+            return None
+        try:
+            swept = Swept()
+            swept.expired = _expire()
+            swept.scheduled = _schedule()
+            swept.cancelled = _cancel_for_deleted()
+            _patrol(swept)
+            swept.overdue = bool(DELIVERIES["dispatch.overdue"].rows(_KeyRow, {"age_ms": settings.RELAY_SWEEP_MS}))
+        finally:
+            cursor.execute("SELECT pg_advisory_unlock(%s, %s)", _LOCK)
+    if swept.expired or swept.scheduled or swept.cancelled or swept.finished or swept.repaired:
+        log.info("%s", swept)
+    return swept
+
+
+def _expire() -> int:
+    total = 0
+    while True:
+        expired = in_transaction(_expire_batch)
+        total += len(expired)
+        if len(expired) < BATCH:
+            return total
+
+
+def _expire_batch() -> list[Expired]:
+    expired = operation.expire_claims(batch=BATCH, owner=owner.current())
+    if expired:
+        endpoints = Endpoint.objects.in_bulk({one.endpoint_id for one in expired})
+        record([_lost_attempt(one, endpoints[one.endpoint_id].url) for one in expired])
+        for one in expired:
+            log.warning(
+                "claim of operation %s by %s (epoch %s) expired: unknown", one.operation_key, one.lost_owner,
+                one.lost_epoch,
+            )  # fmt: skip
+    return expired
+
+
+def _lost_attempt(one: Expired, url: str) -> AttemptRow:
+    return AttemptRow(
+        operation_key=one.operation_key,
+        number=one.attempts,
+        epoch=one.lost_epoch,
+        owner=one.lost_owner,
+        url=url,
+        started_at=one.dispatched_at,
+        ended_at=None,
+        verdict=Verdict.UNKNOWN.value,
+        classification=LOST,
+        http_status=None,
+        response_headers=None,
+        response_body=None,
+        error="The worker was lost after it claimed this delivery: nobody can say whether the request was sent.",
+        evidence=None,
+    )
+
+
+def _schedule() -> int:
+    total, after = 0, 0
+    while True:
+        rows = DELIVERIES["dispatch.unscheduled"].rows(_UnscheduledRow, {"after": after, "batch": BATCH})
+        if not rows:
+            return total
+        endpoints = Endpoint.objects.in_bulk({row.endpoint_id for row in rows})
+        retries = []
+        for row in rows:
+            endpoint = endpoints[row.endpoint_id]
+            delay, window = retry_delay_ms(endpoint, row.attempts, row.age_s, None), window_ms(endpoint)
+            if delay is not None and window is not None:
+                retries.append(Retry(row.operation_key, row.revision, delay, window))
+        if retries:
+            total += len(in_transaction(partial(operation.schedule_retry, retries)))
+        after = rows[-1].operation_key
+
+
+def _cancel_for_deleted() -> int:
+    rows = DELIVERIES["dispatch.of_deleted"].rows(_RunRow, {"batch": BATCH})
+    if rows:
+        in_transaction(lambda: run.cancel([row.run_id for row in rows]))
+    return len(rows)
+
+
+def _patrol(swept: Swept) -> None:
+    runs = in_transaction(lambda: run.finish_left_behind(_PATROL.runs, batch=STRETCH, owner=owner.current()))
+    _PATROL.runs = runs.walked_to or uuid.UUID(int=0)
+    operations = in_transaction(lambda: dispatch.repair(_PATROL.operations, batch=STRETCH))
+    _PATROL.operations = operations.walked_to or 0
+    pointers = in_transaction(lambda: dispatch.sweep_left_over(_PATROL.pointers, batch=STRETCH))
+    _PATROL.pointers = pointers.walked_to or 0
+    swept.finished += runs.finished
+    swept.repaired += operations.repaired + pointers.repaired

@@ -1,0 +1,24 @@
+-- Attempts: one row per HTTP request, written in the transaction that settles it.
+
+-- name: record
+-- A row that the reconciler wrote for a lost worker may learn, once, what that worker had seen; nothing else changes.
+INSERT INTO deliveries_attempt AS attempt
+       (operation_key, number, epoch, owner, url, started_at, ended_at, verdict, classification, http_status,
+        response_headers, response_body, error, evidence, late)
+SELECT given.operation_key, given.number, given.epoch, given.owner, given.url, given.started_at, given.ended_at,
+       given.verdict, given.classification, given.http_status, given.response_headers::jsonb, given.response_body,
+       given.error, given.evidence::jsonb, given.late
+FROM unnest(%(operation_keys)s::bigint[], %(numbers)s::int[], %(epochs)s::bigint[], %(owners)s::text[], %(urls)s::text[],
+            %(started_ats)s::timestamptz[], %(ended_ats)s::timestamptz[], %(verdicts)s::text[],
+            %(classifications)s::text[], %(http_statuses)s::int[], %(response_headers)s::text[],
+            %(response_bodies)s::bytea[], %(errors)s::text[], %(evidences)s::text[], %(lates)s::boolean[])
+     AS given (operation_key, number, epoch, owner, url, started_at, ended_at, verdict, classification, http_status,
+               response_headers, response_body, error, evidence, late)
+ON CONFLICT (operation_key, number) DO UPDATE
+SET ended_at = excluded.ended_at, started_at = excluded.started_at, verdict = excluded.verdict,
+    classification = excluded.classification, http_status = excluded.http_status,
+    response_headers = excluded.response_headers, response_body = excluded.response_body, error = excluded.error,
+    evidence = excluded.evidence, late = true
+WHERE attempt.ended_at IS NULL AND excluded.ended_at IS NOT NULL AND attempt.epoch = excluded.epoch
+  AND attempt.owner = excluded.owner
+RETURNING attempt.attempt_id

@@ -1,0 +1,82 @@
+-- Choosing what to claim: fair between endpoints, and never at a cost that grows with the backlog.
+
+-- name: pick_due
+-- Walk endpoints in key order from where this dispatcher's last walk ended, one index seek each; keep those that are
+-- open and have something due; divide the batch among them. Of each endpoint only the first rows up to its window are
+-- looked at, in flight or not, so that its window holds exactly however many dispatchers there are; among the free ones
+-- each dispatcher begins with its own share, so that two do not queue for the same rows.
+WITH RECURSIVE walk (endpoint_id, due_at, step) AS (
+    (SELECT dispatch.endpoint_id, dispatch.due_at, 1 FROM ledger_dispatch AS dispatch
+     WHERE dispatch.endpoint_id > %(cursor)s::uuid ORDER BY dispatch.endpoint_id, dispatch.due_at LIMIT 1)
+    UNION ALL
+    SELECT following.endpoint_id, following.due_at, walk.step + 1
+    FROM walk CROSS JOIN LATERAL (
+        SELECT dispatch.endpoint_id, dispatch.due_at FROM ledger_dispatch AS dispatch
+        WHERE dispatch.endpoint_id > walk.endpoint_id ORDER BY dispatch.endpoint_id, dispatch.due_at LIMIT 1
+    ) AS following
+    WHERE walk.step < %(steps)s::int
+), open AS MATERIALIZED (
+    SELECT endpoint.endpoint_id, endpoint.in_flight
+    FROM walk JOIN deliveries_endpoint AS endpoint USING (endpoint_id)
+    WHERE walk.due_at <= (SELECT clock_timestamp()) AND endpoint.enabled AND endpoint.deleted_at IS NULL
+      AND (endpoint.blocked_until IS NULL OR endpoint.blocked_until <= (SELECT clock_timestamp()))
+), due AS (
+    SELECT picked.operation_key
+    FROM open CROSS JOIN LATERAL (
+        SELECT dispatch.operation_key
+        FROM (
+            SELECT head.operation_key
+            FROM (SELECT dispatch.operation_key, dispatch.until FROM ledger_dispatch AS dispatch
+                  WHERE dispatch.endpoint_id = open.endpoint_id AND dispatch.due_at <= (SELECT clock_timestamp())
+                  ORDER BY dispatch.due_at LIMIT open.in_flight) AS head
+            WHERE head.until IS NULL
+            ORDER BY head.operation_key %% %(dispatchers)s::bigint <> %(number)s::bigint
+            LIMIT (SELECT ceil(%(batch)s::numeric / greatest(count(*), 1)) FROM open)
+        ) AS free
+        JOIN ledger_dispatch AS dispatch USING (operation_key)
+        WHERE dispatch.until IS NULL
+        FOR NO KEY UPDATE OF dispatch SKIP LOCKED
+    ) AS picked
+    LIMIT %(batch)s::int
+)
+SELECT walked.walked_to, walked.steps, due.operation_key
+FROM (SELECT (SELECT walk.endpoint_id FROM walk ORDER BY walk.step DESC LIMIT 1) AS walked_to,
+             (SELECT count(*)::int FROM walk) AS steps) AS walked
+LEFT JOIN due ON true
+
+-- name: overdue
+-- Is anything open that has been due for longer than a sweep and is not in flight? Then somebody was not told of it.
+SELECT dispatch.operation_key
+FROM deliveries_endpoint AS endpoint CROSS JOIN LATERAL (
+    SELECT dispatch.operation_key FROM ledger_dispatch AS dispatch
+    WHERE dispatch.endpoint_id = endpoint.endpoint_id AND dispatch.until IS NULL
+      AND dispatch.due_at <= (SELECT clock_timestamp()) - %(age_ms)s::bigint * interval '1 millisecond'
+    ORDER BY dispatch.due_at LIMIT 1
+) AS dispatch
+WHERE endpoint.enabled AND endpoint.deleted_at IS NULL
+  AND (endpoint.blocked_until IS NULL OR endpoint.blocked_until <= (SELECT clock_timestamp()))
+LIMIT 1
+
+-- name: unscheduled
+-- Unknown operations that nobody will send again, in key order, whose endpoint drops duplicates and whose time in which
+-- it does has not passed.
+SELECT dispatch.operation_key, dispatch.endpoint_id, operation.revision, operation.attempts,
+       extract(epoch FROM clock_timestamp() - operation.created_at)::float8 AS age_s
+FROM ledger_dispatch AS dispatch
+JOIN ledger_operation AS operation USING (operation_key)
+JOIN ledger_run AS run ON run.run_id = operation.run_id
+JOIN deliveries_endpoint AS endpoint USING (endpoint_id)
+WHERE dispatch.unknown_since IS NOT NULL AND dispatch.operation_key > %(after)s::bigint
+  AND dispatch.due_at IS NULL AND dispatch.until IS NULL
+  AND operation.status = 'unknown' AND operation.dispatch_owner IS NULL AND run.status <> 'cancelled'
+  AND endpoint.idempotent AND endpoint.deleted_at IS NULL
+  AND operation.attempts <= cardinality(endpoint.retry_schedule)
+  AND clock_timestamp() < operation.first_dispatched_at + endpoint.window_hours * interval '1 hour'
+ORDER BY dispatch.operation_key LIMIT %(batch)s::int
+
+-- name: of_deleted
+-- Runs that wait for an endpoint that was deleted.
+SELECT dispatch.run_id FROM deliveries_endpoint AS endpoint
+JOIN ledger_dispatch AS dispatch USING (endpoint_id)
+WHERE endpoint.deleted_at IS NOT NULL AND dispatch.until IS NULL AND dispatch.unknown_since IS NULL
+LIMIT %(batch)s::int

@@ -1,0 +1,47 @@
+-- Events: accepted once, with everything that follows from them, in one statement and so in one commit.
+
+-- name: accept
+-- Store the exact bytes and open a task, with its run, lease, prepared operation and queue row, for every endpoint of
+-- the tenant that wants the type at this moment. A key that is taken already stores nothing and answers nothing.
+WITH given AS MATERIALIZED (
+    SELECT given.event_id, given.tenant_id, given.type, given.payload, given.digest, given.source, given.metadata,
+           given.deliver_at, given.idempotency_key
+    FROM unnest(%(event_ids)s::uuid[], %(tenant_ids)s::text[], %(types)s::text[], %(payloads)s::bytea[],
+                %(digests)s::bytea[], %(sources)s::text[], %(metadatas)s::text[], %(deliver_ats)s::timestamptz[],
+                %(idempotency_keys)s::text[])
+         AS given (event_id, tenant_id, type, payload, digest, source, metadata, deliver_at, idempotency_key)
+), matched AS MATERIALIZED (
+    SELECT given.event_id, given.tenant_id, given.digest, given.deliver_at, endpoint.endpoint_id
+    FROM given JOIN deliveries_endpoint AS endpoint ON endpoint.tenant_id = given.tenant_id
+    WHERE endpoint.enabled AND endpoint.deleted_at IS NULL
+      AND (endpoint.types = '{}' OR EXISTS (
+          SELECT FROM unnest(endpoint.types) AS pattern
+          WHERE given.type LIKE replace(replace(pattern, '_', '\_'), '*', '%%')))
+), counted AS (
+    SELECT matched.event_id, count(*)::int AS deliveries FROM matched GROUP BY matched.event_id
+), accepted AS (
+    INSERT INTO deliveries_event
+           (event_id, tenant_id, type, payload, digest, source, metadata, deliver_at, idempotency_key, deliveries)
+    SELECT given.event_id, given.tenant_id, given.type, given.payload, given.digest, given.source,
+           given.metadata::jsonb, given.deliver_at, given.idempotency_key, coalesce(counted.deliveries, 0)
+    FROM given LEFT JOIN counted USING (event_id)
+    ON CONFLICT (tenant_id, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING
+    RETURNING event_id, deliveries
+), wanted AS (
+    SELECT matched.tenant_id, matched.event_id, matched.endpoint_id, matched.digest AS request_digest,
+           'deliver'::text AS step_id, 'webhook'::text AS tool, matched.deliver_at AS due_at
+    FROM matched JOIN accepted USING (event_id)
+), {{task.open}}
+SELECT accepted.event_id, accepted.deliveries FROM accepted
+
+-- name: holders
+-- The events that hold these idempotency keys.
+SELECT event.event_id, event.tenant_id, event.idempotency_key, event.digest, event.deliveries
+FROM unnest(%(tenant_ids)s::text[], %(idempotency_keys)s::text[]) AS given (tenant_id, idempotency_key)
+JOIN deliveries_event AS event USING (tenant_id, idempotency_key)
+WHERE event.idempotency_key IS NOT NULL
+
+-- name: contents
+-- What is to be sent.
+SELECT event.event_id, event.type, event.payload, event.created_at, event.deliver_at
+FROM deliveries_event AS event WHERE event.event_id = ANY(%(event_ids)s::uuid[])

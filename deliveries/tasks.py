@@ -1,0 +1,93 @@
+"""Huey's tasks: a few lines each. A task is only ever a doorbell; PostgreSQL is the record.
+
+Dispatching is a chain of slices. A slice that ends rings for the next one; a worker that starts, an accepted event and
+the sweep ring too, so the chain comes back whatever broke it. A bell that finds every dispatcher of its consumer at
+work waits a second and looks again, and while one waits no other is hung up: a burst of events is not a burst of tasks.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+
+from huey import crontab
+from huey.contrib.djhuey import HUEY, on_startup, periodic_task, task
+
+from deliveries import reconcile
+from deliveries.dispatch import slices
+from deliveries.dispatch.listener import notify
+from deliveries.dispatch.stopping import STOP
+
+log = logging.getLogger("relay.dispatch")
+
+BELL = "relay.bell"
+"""The key under which the broker remembers which bell hangs. A bell that finds another name there falls silent."""
+SECOND_LOOK_S = 1
+
+
+def ring() -> None:
+    """Something is due. Wakes the dispatchers that listen, and has one started where none does.
+
+    Never fails its caller: what was accepted is committed, and a lost bell costs a sweep.
+    """
+    try:
+        notify()
+        bell = secrets.token_hex(8)
+        if HUEY.storage.put_if_empty(BELL, bell.encode()):
+            dispatch_slice(bell)
+    except Exception:
+        # The broker may be anything, and its errors too. The work is on record and the sweep will ring.
+        log.warning("the bell could not be rung; the sweep will ring it", exc_info=True)
+
+
+@task(priority=10)
+def dispatch_slice(bell: str | None = None) -> None:
+    """Dispatch for a while, then ring for the next slice. A task without a bell continues a chain."""
+    worked = slices.work(chores=_chores, begun=lambda: _take_down(bell))
+    if STOP.requested():
+        return
+    if worked:
+        _follow_up()
+    elif bell is None:
+        bell = secrets.token_hex(8)
+        if HUEY.storage.put_if_empty(BELL, bell.encode()):
+            dispatch_slice.schedule((bell,), delay=SECOND_LOOK_S)
+    elif HUEY.storage.peek_data(BELL) == bell.encode():
+        dispatch_slice.schedule((bell,), delay=SECOND_LOOK_S)
+
+
+def _take_down(bell: str | None) -> None:
+    if bell is not None and HUEY.storage.peek_data(BELL) == bell.encode():
+        HUEY.storage.pop_data(BELL)
+
+
+@on_startup()
+def begin() -> None:
+    """A worker that starts, also one that replaces a killed one, begins a chain of its own."""
+    dispatch_slice()
+
+
+@periodic_task(crontab(minute="*"))
+def sweep() -> None:
+    """The reconciler's minute, for when no slice is there to do its chores; and a bell, whatever was lost."""
+    reconcile.sweep()
+    HUEY.storage.pop_data(BELL)  # its task may have been lost; if it was not, it falls silent
+    ring()
+
+
+def _chores() -> None:
+    swept = reconcile.sweep()
+    if swept is not None and swept.overdue:
+        notify()
+
+
+def _follow_up() -> None:
+    """Ring for the next slice, until the broker has taken it: with the database away it may need some patience."""
+    while not STOP.requested():
+        try:
+            dispatch_slice()
+            return
+        except Exception as error:  # noqa: BLE001 (each broker raises errors of its own)
+            log.warning("the next slice could not be rung for (%s); trying again", type(error).__name__)
+        time.sleep(SECOND_LOOK_S)
