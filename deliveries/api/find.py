@@ -1,0 +1,64 @@
+"""Single rows by the id in a path. Malformed, absent and another tenant's look alike: 404."""
+
+from __future__ import annotations
+
+from deliveries import ids
+from deliveries.api import present
+from deliveries.api.errors import not_found
+from deliveries.endpoints import living
+from deliveries.models import Endpoint, Event
+from ledger.identity import MalformedOperationId, parse
+from ledger.models import Operation, Task
+
+
+def event(tenant_id: str, text: str, *, payload: bool = False) -> Event:
+    """The tenant's event `evt_…`; its payload is only read when it is to be shown."""
+    rows = Event.objects.filter(tenant_id=tenant_id)
+    try:
+        wanted = rows.filter(event_id=ids.parse(ids.EVENT, text))
+    except ids.MalformedId as malformed:
+        raise not_found("event") from malformed
+    found: Event | None = (wanted if payload else wanted.defer("payload")).first()
+    if found is None:
+        raise not_found("event")
+    return found
+
+
+def endpoint(tenant_id: str, text: str) -> Endpoint:
+    """The tenant's endpoint `ep_…`, unless it was deleted."""
+    try:
+        wanted = living(tenant_id).filter(endpoint_id=ids.parse(ids.ENDPOINT, text))
+    except ids.MalformedId as malformed:
+        raise not_found("endpoint") from malformed
+    found = wanted.first()
+    if found is None:
+        raise not_found("endpoint")
+    return found
+
+
+def delivery(tenant_id: str, text: str) -> Task:
+    """The tenant's delivery `dlv_…`."""
+    try:
+        wanted = Task.objects.filter(tenant_id=tenant_id, task_id=ids.parse(ids.DELIVERY, text))
+    except ids.MalformedId as malformed:
+        raise not_found("delivery") from malformed
+    found: Task | None = wanted.first()
+    if found is None:
+        raise not_found("delivery")
+    return found
+
+
+def operation(tenant_id: str, text: str) -> Operation:
+    """The tenant's operation `tenant/run/step/effect_version`."""
+    try:
+        named = parse(text)
+    except MalformedOperationId as malformed:
+        raise not_found("operation") from malformed
+    found = (
+        present.operations_of(tenant_id)
+        .filter(run_id=named.run_id, step_id=named.step_id, effect_version=named.effect_version)
+        .first()
+    )
+    if found is None or named.tenant_id != tenant_id:
+        raise not_found("operation")
+    return found

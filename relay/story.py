@@ -1,0 +1,95 @@
+"""One delivery's whole life as lines of text, in order of time."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from deliveries.api import schemas
+
+Moment = tuple[datetime, str]
+
+
+def _run(run: schemas.Run) -> list[Moment]:
+    return [(run.created_at, f"run {run.run_id} made ({run.reason})")]
+
+
+def _operation(operation: schemas.Operation, run_made: datetime) -> list[Moment]:
+    # Both were made by one statement, whose rows each read the clock.
+    moments = [(max(operation.created_at, run_made), f"operation {operation.id} prepared")]
+    for attempt in operation.attempt_records:
+        moments += _attempt(attempt)
+    moments += [
+        (
+            one.decided_at,
+            f"{one.actor} resolved it as {one.decision}, seeing revision {one.revision_seen}: {one.reason}",
+        )
+        for one in operation.resolutions
+    ]
+    return moments
+
+
+def _attempt(attempt: schemas.Attempt) -> list[Moment]:
+    began = f"attempt {attempt.number} begun by {attempt.owner} under epoch {attempt.epoch}: POST {attempt.url}"
+    ended = f"attempt {attempt.number}: {attempt.verdict} ({attempt.classification})"
+    if attempt.http_status is not None:
+        ended += f", HTTP {attempt.http_status}"
+    if attempt.error:
+        ended += f"; {attempt.error}"
+    if attempt.late:
+        ended += " [reported after its worker had lost the lease]"
+    return [(attempt.started_at, began), (attempt.ended_at or attempt.started_at, ended)]
+
+
+def _takeover(takeover: schemas.Takeover) -> list[Moment]:
+    return [
+        (takeover.previous_expired_at, f"lease of {takeover.previous_owner} expired"),
+        (takeover.taken_at, f"{takeover.owner} took the lease over: epoch {takeover.epoch}"),
+    ]
+
+
+def _fenced_write(write: schemas.FencedWrite) -> list[Moment]:
+    text = (
+        f"fenced out: {write.statement} by {write.owner} under epoch {write.epoch} refused ({write.reason}); "
+        f"current were owner {write.seen_owner or 'nobody'}, epoch {write.seen_epoch}, status {write.seen_status}"
+    )
+    return [(write.refused_at, text)]
+
+
+def _now(delivery: schemas.Delivery) -> list[str]:
+    lines = [f"It is {delivery.status} now."]
+    for operation in delivery.operations:
+        if operation.status == "unknown" and operation.dispatch_owner is None:
+            lines.append(
+                f"{operation.id} is unknown at revision {operation.revision}; it will be sent again under the same id "
+                f"at {_at(operation.due_at)}."
+                if operation.due_at is not None
+                else f"{operation.id} is unknown at revision {operation.revision} and waits for evidence or a person: "
+                "resolve it in the admin, or by POST /v1/operations/ID/resolve."
+            )
+        elif operation.status == "prepared" and operation.due_at is not None:
+            lines.append(f"{operation.id} is due at {_at(operation.due_at)}.")
+    return lines
+
+
+def _at(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + "Z"
+
+
+def tell(delivery: schemas.Delivery) -> list[str]:
+    """The lines: what it is, everything that happened, and what it waits for."""
+    made = {run.run_id: run.created_at for run in delivery.runs}
+    moments: list[Moment] = []
+    for run in delivery.runs:
+        moments += _run(run)
+    for operation in delivery.operations:
+        moments += _operation(operation, made.get(operation.run_id, operation.created_at))
+    for takeover in delivery.takeovers:
+        moments += _takeover(takeover)
+    for write in delivery.fenced_writes:
+        moments += _fenced_write(write)
+    # Of what happened at one moment the order above is kept: sorting is stable.
+    return [
+        f"delivery {delivery.id}: event {delivery.event_id} to endpoint {delivery.endpoint_id}",
+        *(f"{_at(at)}  {what}" for at, what in sorted(moments, key=lambda moment: moment[0])),
+        *_now(delivery),
+    ]
