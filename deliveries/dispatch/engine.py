@@ -186,9 +186,13 @@ class Engine:
 
         `tick` is called once a turn, does the caller's own chores, and answers whether something new may be due.
         """
-        while time.monotonic() < until and not stopping():
-            self._turn(claiming=True, tick=tick)
-        self.drain()
+        try:
+            while time.monotonic() < until and not stopping():
+                self._turn(claiming=True, tick=tick)
+            self.drain()
+        finally:
+            # After an error nobody would take these outcomes: the reconciler will call them unknown.
+            self.transport.abort(list(self.held))
 
     def drain(self) -> None:
         """Give back what was not sent, wait for what is in flight to its deadline, and settle all of it."""

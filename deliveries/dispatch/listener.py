@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import zlib
 from types import TracebackType
@@ -36,6 +37,8 @@ class Listener:
         }
         parameters["application_name"] = "relay-dispatcher"
         self._connection: psycopg.Connection[Any] = psycopg.connect(**parameters, autocommit=True)
+        self._poll = select.poll()
+        self._poll.register(self._connection.fileno(), select.POLLIN)
         self.slot: int | None = None
         place = zlib.crc32(f"{socket.gethostname()}:{consumer}".encode()) & 0x00FFFFFF
         for slot in range(slots):
@@ -59,6 +62,8 @@ class Listener:
 
     def drain(self) -> bool:
         """Read what has come; True when it was a call. `DatabaseError` when the connection is gone."""
+        if not self._connection.closed and not self._poll.poll(0):
+            return False
         try:
             return any(True for _ in self._connection.notifies(timeout=0))
         except psycopg.OperationalError as lost:

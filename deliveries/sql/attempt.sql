@@ -11,7 +11,7 @@ SELECT given.operation_key, given.number, given.epoch, given.owner, given.url, g
 FROM unnest(%(operation_keys)s::bigint[], %(numbers)s::int[], %(epochs)s::bigint[], %(owners)s::text[], %(urls)s::text[],
             %(started_ats)s::timestamptz[], %(ended_ats)s::timestamptz[], %(verdicts)s::text[],
             %(classifications)s::text[], %(http_statuses)s::int[], %(response_headers)s::text[],
-            %(response_bodies)s::bytea[], %(errors)s::text[], %(evidences)s::text[], %(lates)s::boolean[])
+            %(response_bodies)b::bytea[], %(errors)s::text[], %(evidences)s::text[], %(lates)s::boolean[])
      AS given (operation_key, number, epoch, owner, url, started_at, ended_at, verdict, classification, http_status,
                response_headers, response_body, error, evidence, late)
 ON CONFLICT (operation_key, number) DO UPDATE

@@ -6,8 +6,8 @@
 WITH given AS MATERIALIZED (
     SELECT given.event_id, given.tenant_id, given.type, given.payload, given.digest, given.source, given.metadata,
            given.deliver_at, given.idempotency_key
-    FROM unnest(%(event_ids)s::uuid[], %(tenant_ids)s::text[], %(types)s::text[], %(payloads)s::bytea[],
-                %(digests)s::bytea[], %(sources)s::text[], %(metadatas)s::text[], %(deliver_ats)s::timestamptz[],
+    FROM unnest(%(event_ids)b::uuid[], %(tenant_ids)s::text[], %(types)s::text[], %(payloads)b::bytea[],
+                %(digests)b::bytea[], %(sources)s::text[], %(metadatas)s::text[], %(deliver_ats)s::timestamptz[],
                 %(idempotency_keys)s::text[])
          AS given (event_id, tenant_id, type, payload, digest, source, metadata, deliver_at, idempotency_key)
 ), matched AS MATERIALIZED (
@@ -44,4 +44,4 @@ WHERE event.idempotency_key IS NOT NULL
 -- name: contents
 -- What is to be sent.
 SELECT event.event_id, event.type, event.payload, event.created_at, event.deliver_at
-FROM deliveries_event AS event WHERE event.event_id = ANY(%(event_ids)s::uuid[])
+FROM deliveries_event AS event WHERE event.event_id = ANY(%(event_ids)b::uuid[])

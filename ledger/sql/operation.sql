@@ -92,8 +92,8 @@ FROM judged WHERE judged.refusal IS NOT NULL
 WITH sent AS MATERIALIZED (
     SELECT given.operation_key, given.run_id, given.epoch, given.revision, given.run_revision, given.request_digest,
            given.verdict, given.retry_ms, given.window_ms, given.remote_id, given.result, given.evidence
-    FROM unnest(%(operation_keys)s::bigint[], %(run_ids)s::uuid[], %(epochs)s::bigint[], %(revisions)s::bigint[],
-                %(run_revisions)s::bigint[], %(request_digests)s::bytea[], %(verdicts)s::text[], %(retry_ms)s::bigint[],
+    FROM unnest(%(operation_keys)s::bigint[], %(run_ids)b::uuid[], %(epochs)s::bigint[], %(revisions)s::bigint[],
+                %(run_revisions)s::bigint[], %(request_digests)b::bytea[], %(verdicts)s::text[], %(retry_ms)s::bigint[],
                 %(window_ms)s::bigint[], %(remote_ids)s::text[], %(results)s::text[], %(evidences)s::text[])
          AS given (operation_key, run_id, epoch, revision, run_revision, request_digest, verdict, retry_ms, window_ms,
                    remote_id, result, evidence)
@@ -402,8 +402,8 @@ WITH asked AS MATERIALIZED (
 WITH presented AS MATERIALIZED (
     SELECT given.run_id, given.epoch, given.step_id, given.effect_version, given.tool, given.request_digest,
            given.request_ref, given.due_ms
-    FROM unnest(%(run_ids)s::uuid[], %(epochs)s::bigint[], %(step_ids)s::text[], %(effect_versions)s::int[],
-                %(tools)s::text[], %(request_digests)s::bytea[], %(request_refs)s::uuid[], %(due_ms)s::bigint[])
+    FROM unnest(%(run_ids)b::uuid[], %(epochs)s::bigint[], %(step_ids)s::text[], %(effect_versions)s::int[],
+                %(tools)s::text[], %(request_digests)b::bytea[], %(request_refs)b::uuid[], %(due_ms)s::bigint[])
          AS given (run_id, epoch, step_id, effect_version, tool, request_digest, request_ref, due_ms)
 ), locked AS MATERIALIZED (
     SELECT presented.run_id, presented.epoch, presented.step_id, presented.effect_version, presented.tool,

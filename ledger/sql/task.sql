@@ -33,7 +33,7 @@ named AS MATERIALIZED (
 WITH wanted AS (
     SELECT given.tenant_id, given.event_id, given.endpoint_id, given.request_digest, given.step_id, given.tool,
            given.due_at
-    FROM unnest(%(tenant_ids)s::text[], %(event_ids)s::uuid[], %(endpoint_ids)s::uuid[], %(request_digests)s::bytea[],
+    FROM unnest(%(tenant_ids)s::text[], %(event_ids)b::uuid[], %(endpoint_ids)b::uuid[], %(request_digests)b::bytea[],
                 %(step_ids)s::text[], %(tools)s::text[], %(due_ats)s::timestamptz[])
          AS given (tenant_id, event_id, endpoint_id, request_digest, step_id, tool, due_at)
 ), {{task.open}}
@@ -43,7 +43,7 @@ SELECT named.task_id, named.run_id, named.operation_key FROM named
 -- A new run of a task whose last run is over: a replay. Refused while that run goes on, and while any operation of the
 -- task is unsettled, because a new run is a new operation id for an intent that may already have happened.
 WITH asked AS MATERIALIZED (
-    SELECT unnest(%(task_ids)s::uuid[]) AS task_id
+    SELECT unnest(%(task_ids)b::uuid[]) AS task_id
 ), locked AS MATERIALIZED (
     SELECT task.task_id, task.tenant_id, task.event_id, task.endpoint_id, task.active_run_id
     FROM asked JOIN ledger_task AS task USING (task_id)

@@ -1,0 +1,50 @@
+"""Standard Webhooks signatures, on bytes (https://www.standardwebhooks.com, specification 1.0.0).
+
+What is signed is `{webhook-id}.{webhook-timestamp}.{body}` with the body as it goes on the wire, never a text that was
+parsed and written again. The receiver finds the signature in `webhook-signature`; when a secret is being replaced the
+header holds one signature per secret, separated by single spaces.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+import secrets
+
+PREFIX = "whsec_"
+NEW_SECRET_BYTES = 32
+SHORTEST, LONGEST = 24, 64
+
+
+class BadSecret(ValueError):
+    """The text is not a signing secret. The message never contains the text."""
+
+
+def new_secret() -> str:
+    """A fresh secret: `whsec_` and the base64 of 32 random bytes."""
+    return PREFIX + base64.b64encode(secrets.token_bytes(NEW_SECRET_BYTES)).decode("ascii")
+
+
+def secret_bytes(text: str) -> bytes:
+    """The key inside `whsec_…`; `BadSecret` unless it is base64 of 24 to 64 bytes."""
+    if not text.startswith(PREFIX):
+        raise BadSecret(f"a signing secret starts with {PREFIX}")
+    try:
+        key = base64.b64decode(text[len(PREFIX) :], validate=True)
+    except (binascii.Error, ValueError):
+        raise BadSecret(f"what follows {PREFIX} must be base64 with padding") from None
+    if not SHORTEST <= len(key) <= LONGEST:
+        raise BadSecret(f"a signing secret holds {SHORTEST} to {LONGEST} bytes; this one holds {len(key)}")
+    return key
+
+
+def sign(secret: bytes, webhook_id: str, timestamp: int, body: bytes) -> str:
+    """`v1,<base64 of HMAC-SHA256>` for one attempt; `timestamp` is its time in Unix seconds.
+
+    An id with a full stop would let two different triples sign alike, so it raises ValueError.
+    """
+    if "." in webhook_id:
+        raise ValueError("a webhook id may not contain a full stop")
+    mac = hmac.digest(secret, b"%b.%d.%b" % (webhook_id.encode("ascii"), timestamp, body), "sha256")
+    return "v1," + binascii.b2a_base64(mac, newline=False).decode("ascii")

@@ -1,0 +1,56 @@
+"""Writes `docs/outcomes.md` from the table in `deliveries/outcomes.py`: `python -m relay.outcome_docs > docs/outcomes.md`."""
+
+from __future__ import annotations
+
+import sys
+
+from deliveries.outcomes import ANSWERED, NOT_SENT, ROWS, Effect, Row
+
+HEAD = """# What an answer leads to
+
+Made from `deliveries/outcomes.py` by `python -m relay.outcome_docs > docs/outcomes.md`; a test compares the two.
+
+The **verdict** of an attempt is decided by what was seen on the wire, never by the kind of error:
+
+- *answered*: a complete final status line and header block came, after the whole request had been written. The body
+  plays no part.
+- *not sent*: proven that the receiver cannot hold a complete request: nothing was offered to the socket, or the body was
+  not completely written.
+- *unknown*: everything else. A timeout, a closed connection, a head cut short, a 2xx before the request was complete.
+
+| verdict | status | called | proves | then |
+|---|---|---|---|---|
+"""
+FOOT = """
+*Not taken* is tried again by the endpoint's schedule (default: after 5 s, 5 min, 30 min, 2 h, 5 h, 10 h, 10 h, each moved
+by up to 20 %), and fails when no tries are left. *May have been taken* leaves the operation **unknown**: an endpoint that
+drops duplicates gets it again, by the same schedule, under the same ids, inside its window; for any other it waits for
+evidence or a person. Once one attempt may have been taken, a later refusal does not prove that it was not: such an
+operation never fails by itself.
+"""
+PROVES = {
+    Effect.ACCEPTED: "taken",
+    Effect.NOT_TAKEN: "not taken",
+    Effect.AMBIGUOUS: "may have been taken",
+    Effect.FINAL: "not taken, for good",
+}
+
+
+def _status(row: Row) -> str:
+    if row.verdict != ANSWERED:
+        return "any or none" if row.verdict == NOT_SENT else "–"
+    return ", ".join(str(low) if low == high else f"{low}–{high}" for low, high in row.ranges)  # noqa: RUF001
+
+
+def render() -> str:
+    """The whole document."""
+    rows = (
+        f"| {row.verdict.replace('_', ' ')} | {_status(row)} | `{row.classification}` | {PROVES[row.effect]} "
+        f"| {row.meaning} |\n"
+        for row in ROWS
+    )
+    return HEAD + "".join(rows) + FOOT
+
+
+if __name__ == "__main__":
+    sys.stdout.write(render())
