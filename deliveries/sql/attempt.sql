@@ -8,10 +8,10 @@ INSERT INTO deliveries_attempt AS attempt
 SELECT given.operation_key, given.number, given.epoch, given.owner, given.url, given.started_at, given.ended_at,
        given.verdict, given.classification, given.http_status, given.response_headers::jsonb, given.response_body,
        given.error, given.evidence::jsonb, given.late
-FROM unnest(%(operation_keys)s::bigint[], %(numbers)s::int[], %(epochs)s::bigint[], %(owners)s::text[], %(urls)s::text[],
-            %(started_ats)s::timestamptz[], %(ended_ats)s::timestamptz[], %(verdicts)s::text[],
-            %(classifications)s::text[], %(http_statuses)s::int[], %(response_headers)s::text[],
-            %(response_bodies)b::bytea[], %(errors)s::text[], %(evidences)s::text[], %(lates)s::boolean[])
+FROM unnest(%(operation_keys)b::bigint[], %(numbers)b::int[], %(epochs)b::bigint[], %(owners)b::text[], %(urls)b::text[],
+            %(started_ats)b::timestamptz[], %(ended_ats)b::timestamptz[], %(verdicts)b::text[],
+            %(classifications)b::text[], %(http_statuses)b::int[], %(response_headers)b::text[],
+            %(response_bodies)b::bytea[], %(errors)b::text[], %(evidences)b::text[], %(lates)b::boolean[])
      AS given (operation_key, number, epoch, owner, url, started_at, ended_at, verdict, classification, http_status,
                response_headers, response_body, error, evidence, late)
 ON CONFLICT (operation_key, number) DO UPDATE

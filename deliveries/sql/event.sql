@@ -6,9 +6,9 @@
 WITH given AS MATERIALIZED (
     SELECT given.event_id, given.tenant_id, given.type, given.payload, given.digest, given.source, given.metadata,
            given.deliver_at, given.idempotency_key
-    FROM unnest(%(event_ids)b::uuid[], %(tenant_ids)s::text[], %(types)s::text[], %(payloads)b::bytea[],
-                %(digests)b::bytea[], %(sources)s::text[], %(metadatas)s::text[], %(deliver_ats)s::timestamptz[],
-                %(idempotency_keys)s::text[])
+    FROM unnest(%(event_ids)b::uuid[], %(tenant_ids)b::text[], %(types)b::text[], %(payloads)b::bytea[],
+                %(digests)b::bytea[], %(sources)b::text[], %(metadatas)b::text[], %(deliver_ats)b::timestamptz[],
+                %(idempotency_keys)b::text[])
          AS given (event_id, tenant_id, type, payload, digest, source, metadata, deliver_at, idempotency_key)
 ), matched AS MATERIALIZED (
     SELECT given.event_id, given.tenant_id, given.digest, given.deliver_at, endpoint.endpoint_id
@@ -37,7 +37,7 @@ SELECT accepted.event_id, accepted.deliveries FROM accepted
 -- name: holders
 -- The events that hold these idempotency keys.
 SELECT event.event_id, event.tenant_id, event.idempotency_key, event.digest, event.deliveries
-FROM unnest(%(tenant_ids)s::text[], %(idempotency_keys)s::text[]) AS given (tenant_id, idempotency_key)
+FROM unnest(%(tenant_ids)b::text[], %(idempotency_keys)b::text[]) AS given (tenant_id, idempotency_key)
 JOIN deliveries_event AS event USING (tenant_id, idempotency_key)
 WHERE event.idempotency_key IS NOT NULL
 

@@ -40,7 +40,7 @@ WHERE NOT EXISTS (SELECT FROM ledger_lease AS lease WHERE lease.run_id = asked.r
 -- One statement per heartbeat for all that an owner holds. What has expired cannot be revived.
 WITH held AS MATERIALIZED (
     SELECT held.run_id, held.epoch
-    FROM unnest(%(run_ids)b::uuid[], %(epochs)s::bigint[]) AS held (run_id, epoch)
+    FROM unnest(%(run_ids)b::uuid[], %(epochs)b::bigint[]) AS held (run_id, epoch)
 ), locked AS MATERIALIZED (
     SELECT held.run_id, held.epoch, lease.owner AS seen_owner, lease.epoch AS seen_epoch, lease.expires_at
     FROM held JOIN ledger_lease AS lease USING (run_id)
@@ -74,7 +74,7 @@ WHERE NOT EXISTS (SELECT FROM ledger_lease AS lease WHERE lease.run_id = held.ru
 -- Give back what an owner holds, expired or not. The epoch stays: it is never lowered and never zeroed.
 WITH held AS MATERIALIZED (
     SELECT held.run_id, held.epoch
-    FROM unnest(%(run_ids)b::uuid[], %(epochs)s::bigint[]) AS held (run_id, epoch)
+    FROM unnest(%(run_ids)b::uuid[], %(epochs)b::bigint[]) AS held (run_id, epoch)
 ), locked AS MATERIALIZED (
     SELECT held.run_id, held.epoch, lease.owner AS seen_owner, lease.epoch AS seen_epoch, lease.expires_at,
            (lease.owner = %(owner)s AND lease.epoch = held.epoch) IS TRUE AS current

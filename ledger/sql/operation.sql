@@ -5,7 +5,7 @@
 -- revision and attempt number are on record before a byte is sent. An operation whose outcome is unknown keeps that
 -- status while it is sent again under the same id: the status does not pretend.
 WITH asked AS MATERIALIZED (
-    SELECT unnest(%(operation_keys)s::bigint[]) AS operation_key
+    SELECT unnest(%(operation_keys)b::bigint[]) AS operation_key
 ), queued AS MATERIALIZED (
     SELECT dispatch.operation_key, dispatch.run_id, dispatch.tenant_id, dispatch.endpoint_id
     FROM asked JOIN ledger_dispatch AS dispatch USING (operation_key)
@@ -92,9 +92,9 @@ FROM judged WHERE judged.refusal IS NOT NULL
 WITH sent AS MATERIALIZED (
     SELECT given.operation_key, given.run_id, given.epoch, given.revision, given.run_revision, given.request_digest,
            given.verdict, given.retry_ms, given.window_ms, given.remote_id, given.result, given.evidence
-    FROM unnest(%(operation_keys)s::bigint[], %(run_ids)b::uuid[], %(epochs)s::bigint[], %(revisions)s::bigint[],
-                %(run_revisions)s::bigint[], %(request_digests)b::bytea[], %(verdicts)s::text[], %(retry_ms)s::bigint[],
-                %(window_ms)s::bigint[], %(remote_ids)s::text[], %(results)s::text[], %(evidences)s::text[])
+    FROM unnest(%(operation_keys)b::bigint[], %(run_ids)b::uuid[], %(epochs)b::bigint[], %(revisions)b::bigint[],
+                %(run_revisions)b::bigint[], %(request_digests)b::bytea[], %(verdicts)b::text[], %(retry_ms)b::bigint[],
+                %(window_ms)b::bigint[], %(remote_ids)b::text[], %(results)b::text[], %(evidences)b::text[])
          AS given (operation_key, run_id, epoch, revision, run_revision, request_digest, verdict, retry_ms, window_ms,
                    remote_id, result, evidence)
 ), leased AS MATERIALIZED (
@@ -265,7 +265,7 @@ FROM expired
 -- still inside the window that its receiver promised. Outside of it nothing changes: it waits for evidence or a person.
 WITH asked AS MATERIALIZED (
     SELECT given.operation_key, given.revision, given.retry_ms, given.window_ms
-    FROM unnest(%(operation_keys)s::bigint[], %(revisions)s::bigint[], %(retry_ms)s::bigint[], %(window_ms)s::bigint[])
+    FROM unnest(%(operation_keys)b::bigint[], %(revisions)b::bigint[], %(retry_ms)b::bigint[], %(window_ms)b::bigint[])
          AS given (operation_key, revision, retry_ms, window_ms)
 ), scheduled AS (
     UPDATE ledger_operation AS operation
@@ -377,7 +377,7 @@ WITH asked AS MATERIALIZED (
            CASE %(decision)s::text
                WHEN 'succeeded' THEN 'succeeded' WHEN 'failed' THEN 'failed_final' WHEN 'retry' THEN 'unknown'
            END AS target
-    FROM unnest(%(operation_keys)s::bigint[], %(revisions)s::bigint[]) AS given (operation_key, revision)
+    FROM unnest(%(operation_keys)b::bigint[], %(revisions)b::bigint[]) AS given (operation_key, revision)
 ), {{operation.unknown_locked}}, recorded AS (
     INSERT INTO ledger_resolution (operation_key, actor, decision, reason, revision_seen)
     SELECT judged.operation_key, %(actor)s, %(decision)s, %(reason)s, judged.revision
@@ -391,7 +391,7 @@ WITH asked AS MATERIALIZED (
 WITH asked AS MATERIALIZED (
     SELECT given.operation_key, given.revision, given.retry_ms AS due_ms,
            CASE given.verdict WHEN 'accepted' THEN 'succeeded' WHEN 'not_taken' THEN 'prepared' END AS target
-    FROM unnest(%(operation_keys)s::bigint[], %(revisions)s::bigint[], %(verdicts)s::text[], %(retry_ms)s::bigint[])
+    FROM unnest(%(operation_keys)b::bigint[], %(revisions)b::bigint[], %(verdicts)b::text[], %(retry_ms)b::bigint[])
          AS given (operation_key, revision, verdict, retry_ms)
 ), {{operation.unknown_locked}}
 {{operation.unknown_answer}}
@@ -402,8 +402,8 @@ WITH asked AS MATERIALIZED (
 WITH presented AS MATERIALIZED (
     SELECT given.run_id, given.epoch, given.step_id, given.effect_version, given.tool, given.request_digest,
            given.request_ref, given.due_ms
-    FROM unnest(%(run_ids)b::uuid[], %(epochs)s::bigint[], %(step_ids)s::text[], %(effect_versions)s::int[],
-                %(tools)s::text[], %(request_digests)b::bytea[], %(request_refs)b::uuid[], %(due_ms)s::bigint[])
+    FROM unnest(%(run_ids)b::uuid[], %(epochs)b::bigint[], %(step_ids)b::text[], %(effect_versions)b::int[],
+                %(tools)b::text[], %(request_digests)b::bytea[], %(request_refs)b::uuid[], %(due_ms)b::bigint[])
          AS given (run_id, epoch, step_id, effect_version, tool, request_digest, request_ref, due_ms)
 ), locked AS MATERIALIZED (
     SELECT presented.run_id, presented.epoch, presented.step_id, presented.effect_version, presented.tool,

@@ -56,7 +56,7 @@ WHERE NOT EXISTS (SELECT FROM ledger_run AS run WHERE run.run_id = presented.run
 -- pending -> running.
 WITH presented AS MATERIALIZED (
     SELECT given.run_id, given.epoch, given.revision
-    FROM unnest(%(run_ids)b::uuid[], %(epochs)s::bigint[], %(revisions)s::bigint[]) AS given (run_id, epoch, revision)
+    FROM unnest(%(run_ids)b::uuid[], %(epochs)b::bigint[], %(revisions)b::bigint[]) AS given (run_id, epoch, revision)
 ), allowed AS (
     SELECT 'pending'::text AS status, false AS settled
 ), {{run.protected}}, written AS (
@@ -72,7 +72,7 @@ WITH presented AS MATERIALIZED (
 -- Replace the checkpoint of a running run.
 WITH presented AS MATERIALIZED (
     SELECT given.run_id, given.epoch, given.revision, given.checkpoint
-    FROM unnest(%(run_ids)b::uuid[], %(epochs)s::bigint[], %(revisions)s::bigint[], %(checkpoints)s::text[])
+    FROM unnest(%(run_ids)b::uuid[], %(epochs)b::bigint[], %(revisions)b::bigint[], %(checkpoints)b::text[])
          AS given (run_id, epoch, revision, checkpoint)
 ), allowed AS (
     SELECT 'running'::text AS status, false AS settled
@@ -90,7 +90,7 @@ WITH presented AS MATERIALIZED (
 -- running -> succeeded. A run with an unsettled operation is not over: its truth is not known yet.
 WITH presented AS MATERIALIZED (
     SELECT given.run_id, given.epoch, given.revision
-    FROM unnest(%(run_ids)b::uuid[], %(epochs)s::bigint[], %(revisions)s::bigint[]) AS given (run_id, epoch, revision)
+    FROM unnest(%(run_ids)b::uuid[], %(epochs)b::bigint[], %(revisions)b::bigint[]) AS given (run_id, epoch, revision)
 ), allowed AS (
     SELECT 'running'::text AS status, true AS settled
 ), {{run.protected}}, written AS (
@@ -107,7 +107,7 @@ WITH presented AS MATERIALIZED (
 -- nobody may fail a run whose operation is unsettled.
 WITH presented AS MATERIALIZED (
     SELECT given.run_id, given.epoch, given.revision
-    FROM unnest(%(run_ids)b::uuid[], %(epochs)s::bigint[], %(revisions)s::bigint[]) AS given (run_id, epoch, revision)
+    FROM unnest(%(run_ids)b::uuid[], %(epochs)b::bigint[], %(revisions)b::bigint[]) AS given (run_id, epoch, revision)
 ), allowed AS (
     SELECT 'running'::text AS status, true AS settled
 ), {{run.protected}}, written AS (

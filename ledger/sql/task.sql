@@ -33,8 +33,8 @@ named AS MATERIALIZED (
 WITH wanted AS (
     SELECT given.tenant_id, given.event_id, given.endpoint_id, given.request_digest, given.step_id, given.tool,
            given.due_at
-    FROM unnest(%(tenant_ids)s::text[], %(event_ids)b::uuid[], %(endpoint_ids)b::uuid[], %(request_digests)b::bytea[],
-                %(step_ids)s::text[], %(tools)s::text[], %(due_ats)s::timestamptz[])
+    FROM unnest(%(tenant_ids)b::text[], %(event_ids)b::uuid[], %(endpoint_ids)b::uuid[], %(request_digests)b::bytea[],
+                %(step_ids)b::text[], %(tools)b::text[], %(due_ats)b::timestamptz[])
          AS given (tenant_id, event_id, endpoint_id, request_digest, step_id, tool, due_at)
 ), {{task.open}}
 SELECT named.task_id, named.run_id, named.operation_key FROM named
