@@ -1,0 +1,294 @@
+"""Endpoints: read by everyone who may, made and changed through the same services as the API."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
+from django.shortcuts import redirect
+from django.urls import path, reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from deliveries import endpoints, ids
+from deliveries.admin.endpoint_form import EditEndpointForm, NewEndpointForm, changes_of, defaults, initial, tell
+from deliveries.admin.events import parsed
+from deliveries.admin.filters import TenantFilter
+from deliveries.admin.status import latest, promise, status_badge, status_of
+from deliveries.models import Endpoint
+from ledger.admin.base import ChoiceFilter, ReadOnlyAdmin
+from ledger.admin.page import Button, Facts, Page, Table
+from ledger.admin.text import badge, code, outside, when
+from ledger.models import Operation, Run, Task
+
+SHOWN_DELIVERIES = 25
+
+
+class EnabledFilter(ChoiceFilter):
+    """Endpoints by whether they receive."""
+
+    parameter_name = "state"
+    title = "State"
+    options = (
+        ("enabled", "Enabled"),
+        ("disabled", "Disabled"),
+        ("paused", "Paused by the receiver"),
+        ("deleted", "Deleted"),
+    )
+    scanning = frozenset({"enabled", "disabled", "paused", "deleted"})
+
+    def narrow(self, queryset: Any, value: str) -> Any:
+        """In this state."""
+        match value:
+            case "enabled":
+                return queryset.filter(enabled=True, deleted_at=None)
+            case "disabled":
+                return queryset.filter(enabled=False, deleted_at=None)
+            case "paused":
+                return queryset.filter(blocked_until__isnull=False, deleted_at=None)
+            case _:
+                return queryset.filter(deleted_at__isnull=False)
+
+
+@admin.register(Endpoint)
+class EndpointAdmin(ReadOnlyAdmin):
+    """A receiver: where, what, how often, and what it promises."""
+
+    list_display = ("name", "url_shown", "tenant_shown", "state", "promises", "made")
+    list_filter = (EnabledFilter, TenantFilter)
+    search_help_text = "Exact endpoint id: ep_…"
+    list_title = "Endpoints"
+    list_intro = "The receivers, newest first."
+    empty_title = "No endpoint yet"
+    empty_text = "Make one here, or with POST /v1/endpoints. Events accepted before that do not go to it."
+
+    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Those with the right to add endpoints."""
+        return request.user.has_perm("deliveries.add_endpoint")
+
+    def may_change(self, request: HttpRequest) -> bool:
+        """Those with the right to change endpoints. The change view itself stays a page to read."""
+        return request.user.has_perm("deliveries.change_endpoint")
+
+    def may_delete(self, request: HttpRequest) -> bool:
+        """Those with the right to delete endpoints."""
+        return request.user.has_perm("deliveries.delete_endpoint")
+
+    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Those who may see endpoints, or change them."""
+        return request.user.has_perm("deliveries.view_endpoint") or self.may_change(request)
+
+    def get_urls(self) -> list[Any]:
+        """The pages of the admin, and those that write."""
+        return [
+            path("<uuid:key>/edit/", self.admin_site.admin_view(self.edit_view), name="deliveries_endpoint_edit"),
+            path("<uuid:key>/remove/", self.admin_site.admin_view(self.remove_view), name="deliveries_endpoint_remove"),
+            *super().get_urls(),
+        ]
+
+    def name_of(self, key: Any) -> str:
+        """`ep_…`."""
+        return ids.render(ids.ENDPOINT, key)
+
+    def key_of(self, text: str) -> Any:
+        """From `ep_…` or a bare UUID."""
+        return parsed(ids.ENDPOINT, text, super().key_of)
+
+    @admin.display(description="Endpoint")
+    def name(self, row: Endpoint) -> str | SafeString:
+        """Its id."""
+        return code(self.name_of(row.endpoint_id))
+
+    @admin.display(description="URL")
+    def url_shown(self, row: Endpoint) -> str | SafeString:
+        """Where."""
+        return outside(row.url, 80)
+
+    @admin.display(description="Tenant")
+    def tenant_shown(self, row: Endpoint) -> str:
+        """Whose."""
+        return row.tenant_id
+
+    @admin.display(description="State")
+    def state(self, row: Endpoint) -> SafeString:
+        """Whether it receives, and why not."""
+        return state_badge(row)
+
+    @admin.display(description="It promises")
+    def promises(self, row: Endpoint) -> str:
+        """What may be done about an unknown send."""
+        return promise(row)
+
+    @admin.display(description="Made")
+    def made(self, row: Endpoint) -> str | SafeString:
+        """When."""
+        return when(row.created_at)
+
+    def page(self, request: HttpRequest, row: Endpoint) -> Page:
+        """Its settings and its latest deliveries. The signing secret is on no page."""
+        tasks = list(Task.objects.filter(endpoint_id=row.endpoint_id).order_by("-task_id")[:SHOWN_DELIVERIES])
+        active = [task.active_run_id for task in tasks]
+        runs = Run.objects.in_bulk(active)
+        operations = latest(Operation.objects.filter(run_id__in=active))
+        all_of_it = f"{reverse('admin:ledger_task_changelist')}?endpoint={self.name_of(row.endpoint_id)}"
+        buttons = [Button("Its deliveries", all_of_it)]
+        if row.deleted_at is None:
+            if self.may_delete(request):
+                buttons.insert(0, Button("Delete", reverse("admin:deliveries_endpoint_remove", args=(row.pk,))))
+            if self.may_change(request):
+                buttons.insert(
+                    0, Button("Edit", reverse("admin:deliveries_endpoint_edit", args=(row.pk,)), primary=True)
+                )
+        return Page(
+            title=f"Endpoint {self.name_of(row.endpoint_id)}",
+            heading=code(self.name_of(row.endpoint_id)),
+            badges=(state_badge(row),),
+            sections=(
+                Facts("Receiver", receiver_facts(row)),
+                Facts("Delivery", sending_facts(row)),
+                Table(
+                    "Latest deliveries",
+                    ("Delivery", "Status", "Attempts", "Made"),
+                    [
+                        (
+                            self.link(Task, t.task_id),
+                            status_badge(status_of(runs.get(t.active_run_id), operations.get(t.active_run_id))),
+                            operations[t.active_run_id].attempts if t.active_run_id in operations else 0,
+                            when(t.created_at),
+                        )
+                        for t in tasks
+                    ],
+                    "Nothing was sent here yet. It gets events that are accepted from now on.",
+                ),
+            ),
+            buttons=tuple(buttons),
+        )
+
+    def add_view(self, request: HttpRequest, form_url: str = "", extra_context: Any = None) -> HttpResponse:
+        """Make an endpoint, and show its signing secret this once."""
+        if not self.has_add_permission(request):
+            raise PermissionDenied
+        form = NewEndpointForm(request.POST or None, initial={"tenant": "default", **defaults()})
+        if request.method == "POST" and form.is_valid():
+            changes = dict(form.cleaned_data)
+            tenant = changes.pop("tenant")
+            try:
+                row, secret = endpoints.create(tenant, changes_of(changes))
+            except endpoints.EndpointRefused as refused:
+                tell(form, refused)
+            else:
+                self.log_addition(request, row, "Made in the admin.")
+                return _shown_once(self, request, row, secret)
+        return self._form(request, form, "New endpoint", "Make the endpoint", self.list_url())
+
+    def edit_view(self, request: HttpRequest, key: Any) -> HttpResponse:
+        """Change an endpoint: only what was changed in the form is written."""
+        if not self.may_change(request):
+            raise PermissionDenied
+        row = Endpoint.objects.filter(pk=key, deleted_at=None).first()
+        if row is None:
+            return self._get_obj_does_not_exist_redirect(request, self.opts, str(key))  # type: ignore[no-any-return]
+        seen = row.updated_at.isoformat()
+        form = EditEndpointForm(request.POST or None, initial={**initial(row), "seen": seen})
+        back = reverse("admin:deliveries_endpoint_change", args=(row.pk,))
+        if request.method == "POST" and form.is_valid():
+            changes = {name: value for name, value in form.cleaned_data.items() if name in form.changed_data}
+            if changes.pop("seen", seen) != seen:
+                form.add_error(
+                    None, "Somebody changed this endpoint while you edited it. Nothing was saved: open it again."
+                )
+                return self._form(request, form, f"Edit {self.name_of(row.pk)}", "Save", back, 409)
+            try:
+                endpoints.update(row.tenant_id, row.endpoint_id, changes_of(changes))
+            except endpoints.EndpointRefused as refused:
+                tell(form, refused)
+            else:
+                self.log_change(request, row, [{"changed": {"fields": sorted(changes)}}])
+                messages.success(request, "Saved." if changes else "Nothing was changed.")
+                return redirect(back)
+        return self._form(request, form, f"Edit {self.name_of(row.pk)}", "Save", back)
+
+    def remove_view(self, request: HttpRequest, key: Any) -> HttpResponse:
+        """Delete an endpoint, after a question."""
+        if not self.may_delete(request):
+            raise PermissionDenied
+        if request.method not in {"GET", "HEAD", "POST"}:
+            return HttpResponseNotAllowed(("GET", "POST"))
+        row = Endpoint.objects.filter(pk=key, deleted_at=None).first()
+        if row is None:
+            return self._get_obj_does_not_exist_redirect(request, self.opts, str(key))  # type: ignore[no-any-return]
+        if request.method == "POST":
+            endpoints.delete(row.tenant_id, row.endpoint_id)
+            self.log_change(request, row, "Deleted.")
+            messages.success(request, f"{self.name_of(row.pk)} is deleted.")
+            return redirect(self.list_url())
+        context = {
+            "heading": f"Delete {self.name_of(row.pk)}?",
+            "subject": outside(row.url),
+            "text": "It gets no further events, and what still waits for it is cancelled. "
+            "Its deliveries stay on record. This cannot be undone.",
+            "confirm": "Delete the endpoint",
+            "back": reverse("admin:deliveries_endpoint_change", args=(row.pk,)),
+        }
+        return self.draw(request, "admin/relay/confirm.html", context)
+
+    def _form(
+        self, request: HttpRequest, form: forms.Form, title: str, submit: str, back: str, refused: int = 422
+    ) -> HttpResponse:
+        status = refused if form.errors else 200
+        context = {"form": form, "heading": title, "submit": submit, "back": back}
+        return self.draw(request, "admin/relay/form.html", context, status)
+
+
+def _shown_once(owner: EndpointAdmin, request: HttpRequest, row: Endpoint, secret: str) -> HttpResponse:
+    context = {
+        "heading": "The endpoint is made",
+        "label": "Its signing secret",
+        "secret": secret,
+        "text": "The receiver verifies signatures with it. Copy it now: it is kept encrypted and never shown again.",
+        "next_url": reverse("admin:deliveries_endpoint_change", args=(row.pk,)),
+        "next_label": "To the endpoint",
+    }
+    return owner.draw(request, "admin/relay/once.html", context)
+
+
+def state_badge(row: Endpoint) -> SafeString:
+    """Whether it receives, and why not."""
+    if row.deleted_at is not None:
+        return badge("deleted", "plain", "Deleted")
+    if not row.enabled:
+        return format_html("{} {}", badge("disabled", "bad", "Disabled"), outside(row.disabled_reason, 120))
+    return badge("enabled", "good", "Enabled")
+
+
+def receiver_facts(row: Endpoint) -> list[tuple[str, Any]]:
+    """Where it is and what it wants."""
+    return [
+        ("URL", outside(row.url, 2048)),
+        ("Description", outside(row.description, 2000)),
+        ("Tenant", row.tenant_id),
+        ("Event types", outside(", ".join(row.types), 4000) if row.types else "All"),
+        ("Extra headers", outside(", ".join(row.headers), 4000) if row.headers else "None"),
+        ("Signing secret", "Kept encrypted; shown only when it was made"),
+        ("It promises", promise(row)),
+        ("Query URL", outside(row.query_url, 2048)),
+        ("Made", when(row.created_at)),
+        ("Changed", when(row.updated_at)),
+        ("Deleted", when(row.deleted_at, "No")),
+    ]
+
+
+def sending_facts(row: Endpoint) -> list[tuple[str, Any]]:
+    """How it is sent to."""
+    schedule = ", ".join(f"{seconds} s" for seconds in row.retry_schedule) or "None: one attempt only"
+    return [
+        ("Retry after", schedule),
+        ("Jitter", f"{row.retry_jitter:g}"),
+        ("Give up after", f"{row.retry_max_age_hours} hours"),
+        ("At most in flight", row.in_flight),
+        ("Timeout", f"{row.timeout_ms} ms" if row.timeout_ms else "The deployment's default"),
+        ("The receiver asked for a pause until", when(row.blocked_until, "It did not")),
+    ]
