@@ -1,0 +1,118 @@
+"""System checks: combinations of settings under which the protocol's promises would not hold are refused.
+
+They run at every management command that checks, and so at every start of the web server and of the workers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.apps import AppConfig
+from django.conf import settings
+from django.core.checks import CheckMessage, Error, Tags, register
+from django.core.checks import Warning as Warn
+
+from deliveries.timing import SETTLE_BUDGET_MS
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """The three durations that must fit together, in milliseconds."""
+
+    lease_ttl_ms: int
+    heartbeat_ms: int
+    http_timeout_ms: int
+    sweep_ms: int
+
+
+def _lease_outlives_the_send(timing: Timing) -> CheckMessage | None:
+    needed = timing.http_timeout_ms + SETTLE_BUDGET_MS + timing.heartbeat_ms
+    if timing.lease_ttl_ms >= needed:
+        return None
+    return Error(
+        f"RELAY_LEASE_TTL_MS is {timing.lease_ttl_ms}, but a send may need {needed}: a lease must outlive the send it "
+        "covers.",
+        hint=f"Set RELAY_LEASE_TTL_MS to at least RELAY_HTTP_TIMEOUT_MS ({timing.http_timeout_ms}) + "
+        f"{SETTLE_BUDGET_MS} to settle + one RELAY_HEARTBEAT_MS ({timing.heartbeat_ms}) = {needed}, "
+        "or lower RELAY_HTTP_TIMEOUT_MS.",
+        id="relay.E001",
+    )
+
+
+def _heartbeats_fit_into_the_lease(timing: Timing) -> CheckMessage | None:
+    if timing.heartbeat_ms * 3 < timing.lease_ttl_ms:
+        return None
+    return Error(
+        f"RELAY_HEARTBEAT_MS is {timing.heartbeat_ms}, which is not under a third of RELAY_LEASE_TTL_MS "
+        f"({timing.lease_ttl_ms}): one heartbeat that comes late would cost the lease.",
+        hint=f"Set RELAY_HEARTBEAT_MS to less than {timing.lease_ttl_ms // 3}, or raise RELAY_LEASE_TTL_MS.",
+        id="relay.E002",
+    )
+
+
+def _sweeps_are_not_rarer_than_leases(timing: Timing) -> CheckMessage | None:
+    if timing.sweep_ms <= timing.lease_ttl_ms:
+        return None
+    return Warn(
+        f"RELAY_SWEEP_MS is {timing.sweep_ms}, longer than RELAY_LEASE_TTL_MS ({timing.lease_ttl_ms}): the work of a "
+        "lost worker waits for the sweep, not for its lease.",
+        hint=f"Set RELAY_SWEEP_MS to at most {timing.lease_ttl_ms}.",
+        id="relay.W001",
+    )
+
+
+TIMING_RULES: tuple[Callable[[Timing], CheckMessage | None], ...] = (
+    _lease_outlives_the_send,
+    _heartbeats_fit_into_the_lease,
+    _sweeps_are_not_rarer_than_leases,
+)
+
+
+def judge_timing(timing: Timing) -> list[CheckMessage]:
+    """What is wrong with these durations, if anything."""
+    return [message for rule in TIMING_RULES if (message := rule(timing)) is not None]
+
+
+@register(Tags.compatibility)
+def check_timing(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
+    return judge_timing(
+        Timing(
+            lease_ttl_ms=settings.RELAY_LEASE_TTL_MS,
+            heartbeat_ms=settings.RELAY_HEARTBEAT_MS,
+            http_timeout_ms=settings.RELAY_HTTP_TIMEOUT_MS,
+            sweep_ms=settings.RELAY_SWEEP_MS,
+        )
+    )
+
+
+@register(Tags.compatibility)
+def check_huey(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
+    """Huey must never run tasks inside the request, nor keep results."""
+    found: list[CheckMessage] = []
+    if settings.HUEY.immediate:
+        found.append(Error("HUEY is in immediate mode: requests would run the dispatcher themselves.", id="relay.E003"))
+    if settings.HUEY.results:
+        found.append(
+            Error("HUEY keeps results: nobody reads them, and its table would grow without end.", id="relay.E004")
+        )
+    return found
+
+
+@register(Tags.database)
+def check_transactions(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
+    """The ledger's statements rely on READ COMMITTED, PostgreSQL, and transactions that they open themselves."""
+    database = settings.DATABASES["default"]
+    found: list[CheckMessage] = []
+    if database["ENGINE"] != "django.db.backends.postgresql":
+        found.append(Error("DATABASE_URL must name PostgreSQL: the ledger relies on its locks.", id="relay.E005"))
+    if database.get("ATOMIC_REQUESTS"):
+        found.append(
+            Error("ATOMIC_REQUESTS is on: a transaction would stay open over a whole request.", id="relay.E006")
+        )
+    if database.get("OPTIONS", {}).get("isolation_level") is not None:
+        found.append(
+            Error("DATABASES sets an isolation level: the ledger's statements are READ COMMITTED.", id="relay.E007")
+        )
+    return found

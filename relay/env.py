@@ -1,0 +1,239 @@
+"""What the environment says, read once and checked: `load` gives a `Config` or raises `BadVariable`.
+
+A wrong or missing value is answered with one sentence that names the variable and says what it should be. The value
+itself is never repeated, since it may be a secret that was put under the wrong name.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from ipaddress import IPv4Network, IPv6Network, ip_network
+from pathlib import Path
+from typing import NoReturn
+from urllib.parse import urlsplit
+
+from psycopg import ProgrammingError
+from psycopg.conninfo import conninfo_to_dict
+
+from relay.embedded import database_parameters
+
+Network = IPv4Network | IPv6Network
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+LOOPBACK_NETWORKS = "127.0.0.0/8,::1/128"
+LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
+SECRET_KEY_LENGTH = 32
+
+_YES = frozenset({"1", "true", "yes", "on"})
+_NO = frozenset({"0", "false", "no", "off", ""})
+
+
+class BadVariable(ValueError):
+    """A variable of the environment is wrong or missing; the text is one whole sentence that names it."""
+
+    def __init__(self, name: str, problem: str) -> None:
+        super().__init__(f"{name} {problem}.")
+        self.name = name
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Config:
+    """The whole environment, typed. Durations are milliseconds, sizes bytes. No repr: it holds secrets."""
+
+    data_dir: Path
+    embedded: bool
+    database: dict[str, str]
+    huey_url: str
+    secret_key: str | None
+    secret_key_fallbacks: tuple[str, ...]
+    debug: bool
+    host: str
+    port: int
+    allowed_hosts: tuple[str, ...]
+    public_url: str
+    egress_allow: tuple[Network, ...]
+    egress_http: bool
+    bootstrap_key: str | None
+    bootstrap_password: str | None
+    lease_ttl_ms: int
+    heartbeat_ms: int
+    http_timeout_ms: int
+    sweep_ms: int
+    dispatchers: int
+    web_processes: int
+    web_threads: int
+    max_payload_bytes: int
+    log_level: str
+
+
+class Reader:
+    """Typed reads of one environment. Each raises `BadVariable`; an empty value counts as not set."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self.environ = environ
+
+    def text(self, name: str, default: str = "") -> str:
+        return self.environ.get(name, "").strip() or default
+
+    def optional(self, name: str) -> str | None:
+        return self.text(name) or None
+
+    def integer(self, name: str, default: int, *, least: int, most: int) -> int:
+        text = self.text(name, str(default))
+        if not re.fullmatch(r"[0-9]{1,12}", text) or not least <= int(text) <= most:
+            raise BadVariable(name, f"must be a whole number from {least} to {most}")
+        return int(text)
+
+    def boolean(self, name: str, *, default: bool) -> bool:
+        text = self.environ.get(name, "").strip().lower()
+        if not text:
+            return default
+        if text in _YES or text in _NO:
+            return text in _YES
+        raise BadVariable(name, "must be one of on, off, true, false, yes, no, 1 or 0")
+
+    def choice(self, name: str, default: str, among: tuple[str, ...]) -> str:
+        text = self.text(name, default)
+        if text not in among:
+            raise BadVariable(name, f"must be one of {', '.join(among)}")
+        return text
+
+    def words(self, name: str) -> tuple[str, ...]:
+        return tuple(word.strip() for word in self.text(name).split(",") if word.strip())
+
+    def networks(self, name: str, default: str) -> tuple[Network, ...]:
+        """CIDRs with commas between. A variable that is set, even to nothing, replaces the default."""
+        text = self.environ.get(name, default)
+        try:
+            return tuple(ip_network(word.strip()) for word in text.split(",") if word.strip())
+        except ValueError:
+            raise BadVariable(
+                name, "must be networks in CIDR form with commas between, such as 10.1.0.0/16,fd00::/8"
+            ) from None
+
+    def database(self, name: str) -> dict[str, str] | None:
+        """libpq's parameters out of a `postgresql://` URL, or None when it is not set."""
+        url = self.text(name)
+        if not url:
+            return None
+        if urlsplit(url).scheme not in ("postgresql", "postgres"):
+            raise BadVariable(name, "must be a postgresql:// URL: Relay keeps its record in PostgreSQL only")
+        try:
+            parameters = conninfo_to_dict(url)
+        except ProgrammingError:
+            raise BadVariable(name, "is not a URL that PostgreSQL's client library can read") from None
+        if not parameters.get("dbname"):
+            raise BadVariable(name, "must name a database, as in postgresql://user@host/relay")
+        return {key: str(value) for key, value in parameters.items() if value is not None}
+
+    def secret(self, name: str, *, required: bool) -> str | None:
+        text = self.optional(name)
+        if text is None:
+            if required:
+                raise BadVariable(
+                    name,
+                    "is missing: with DATABASE_URL set it must be given, "
+                    f"as {SECRET_KEY_LENGTH} or more random characters that stay the same from start to start",
+                )
+            return None
+        if len(text) < SECRET_KEY_LENGTH:
+            raise BadVariable(name, f"must have at least {SECRET_KEY_LENGTH} characters")
+        return text
+
+    def origin(self, name: str) -> str:
+        text = self.text(name).rstrip("/")
+        if not text:
+            return ""
+        parts = urlsplit(text)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.path or parts.query:
+            raise BadVariable(name, "must be an address such as https://relay.example.com, without a path")
+        return text
+
+    def huey(self, name: str) -> str:
+        text = self.text(name)
+        if text and urlsplit(text).scheme not in ("redis", "rediss", "postgresql", "postgres"):
+            raise BadVariable(name, "must be a postgresql://, redis:// or rediss:// URL")
+        return text
+
+    def password(self, name: str) -> str | None:
+        text = self.optional(name)
+        if text is not None and len(text) < 8:
+            raise BadVariable(name, "must have at least 8 characters")
+        return text
+
+    def directory(self, name: str, default: Path) -> Path:
+        path = Path(self.text(name, str(default))).expanduser().absolute()
+        if path.exists() and not path.is_dir():
+            raise BadVariable(name, "must be a folder, or a name that is still free")
+        return path
+
+
+def load(environ: Mapping[str, str]) -> Config:
+    """Read and check everything. Raises `BadVariable` at the first problem; touches neither disk nor network."""
+    read = Reader(environ)
+    data_dir = read.directory("RELAY_DATA_DIR", BASE_DIR / ".relay")
+    external = read.database("DATABASE_URL")
+    embedded = external is None
+    host = read.text("RELAY_HOST", "127.0.0.1")
+    public_url = read.origin("RELAY_PUBLIC_URL")
+    second, day = 1_000, 86_400_000
+    return Config(
+        data_dir=data_dir,
+        embedded=embedded,
+        database=database_parameters(data_dir) if external is None else external,
+        huey_url=read.huey("HUEY_URL"),
+        secret_key=read.secret("RELAY_SECRET_KEY", required=not embedded),
+        secret_key_fallbacks=read.words("RELAY_SECRET_KEY_FALLBACKS"),
+        debug=read.boolean("RELAY_DEBUG", default=False),
+        host=host,
+        port=read.integer("RELAY_PORT", 8000, least=1, most=65535),
+        allowed_hosts=_allowed_hosts(read, host, public_url),
+        public_url=public_url,
+        egress_allow=read.networks("RELAY_EGRESS_ALLOW", LOOPBACK_NETWORKS if embedded else ""),
+        egress_http=read.boolean("RELAY_EGRESS_HTTP", default=False),
+        bootstrap_key=read.optional("RELAY_BOOTSTRAP_KEY"),
+        bootstrap_password=read.password("RELAY_BOOTSTRAP_PASSWORD"),
+        lease_ttl_ms=read.integer("RELAY_LEASE_TTL_MS", 30_000, least=second, most=day),
+        heartbeat_ms=read.integer("RELAY_HEARTBEAT_MS", 5_000, least=100, most=day),
+        http_timeout_ms=read.integer("RELAY_HTTP_TIMEOUT_MS", 15_000, least=100, most=day),
+        sweep_ms=read.integer("RELAY_SWEEP_MS", 5_000, least=100, most=day),
+        dispatchers=read.integer("RELAY_DISPATCHERS", 2, least=1, most=256),
+        web_processes=read.integer("RELAY_WEB_PROCESSES", 2, least=1, most=256),
+        web_threads=read.integer("RELAY_WEB_THREADS", 4, least=1, most=256),
+        max_payload_bytes=read.integer("RELAY_MAX_PAYLOAD_BYTES", 262_144, least=1_024, most=64 * 1_048_576),
+        log_level=read.choice("RELAY_LOG_LEVEL", "INFO", ("DEBUG", "INFO", "WARNING", "ERROR")),
+    )
+
+
+def _allowed_hosts(read: Reader, host: str, public_url: str) -> tuple[str, ...]:
+    """The Host headers that are answered: those named, or loopback and what we listen on; always the public one."""
+    named = read.words("RELAY_ALLOWED_HOSTS")
+    if not named:
+        listening = () if host in ("0.0.0.0", "::", *LOOPBACK_HOSTS) else (host,)  # noqa: S104 - compared, not bound
+        named = (*LOOPBACK_HOSTS, *listening)
+    public = urlsplit(public_url).hostname
+    return named if public is None or public in named else (*named, public)
+
+
+def or_stop(read: Callable[[], Config]) -> Config:
+    """The config, or the end of the process: one sentence on stderr, exit code 2, no traceback."""
+    try:
+        return read()
+    except BadVariable as bad:
+        stop(str(bad))
+
+
+def stop(sentence: str) -> NoReturn:
+    """End the process for a reason that its environment gave: exit code 2."""
+    sys.stderr.write(f"{sentence}\n")
+    sys.stderr.flush()
+    raise SystemExit(2)
+
+
+def current() -> Config:
+    """The environment of this process."""
+    return or_stop(lambda: load(os.environ))

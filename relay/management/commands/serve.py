@@ -1,0 +1,18 @@
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from relay import web
+
+
+class Command(BaseCommand):
+    help = "Run the web server on RELAY_HOST and RELAY_PORT, and nothing else."
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            web.check_port()
+        except web.PortTaken as taken:
+            raise CommandError(str(taken), returncode=2) from taken
+        web.serve()
