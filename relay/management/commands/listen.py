@@ -18,12 +18,17 @@ class Command(DatabaseCommand):
         parser.add_argument("port", nargs="?", type=int, default=8010)
         parser.add_argument("--tenant", default=DEFAULT_TENANT)
 
+    def show(self, text: str) -> None:
+        """Print at once, also into a file or a pipe."""
+        self.stdout.write(text)
+        self.stdout.flush()
+
     def handle(self, *args: Any, **options: Any) -> None:
         url = f"http://127.0.0.1:{options['port']}/"
         try:
-            with Listener(options["port"], self.stdout.write) as listener:
+            with Listener(options["port"], self.show) as listener:
                 listener.secret = endpoint_for(url, options["tenant"])
-                self.stdout.write(f"Listening on {url} for the tenant {options['tenant']}. Ctrl-C stops it.")
+                self.show(f"Listening on {url} for the tenant {options['tenant']}. Ctrl-C stops it.")
                 listener.serve()
         except EndpointRefused as refused:
             raise CommandError(f"Relay may not call {url}: {refused}. See RELAY_EGRESS_ALLOW.") from refused
