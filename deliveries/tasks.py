@@ -11,6 +11,9 @@ import logging
 import secrets
 import time
 
+import psycopg
+from django.db import DEFAULT_DB_ALIAS, connections
+from django.db import Error as DatabaseError
 from huey import crontab
 from huey.contrib.djhuey import HUEY, on_startup, periodic_task, task
 
@@ -44,7 +47,17 @@ def ring() -> None:
 @task(priority=10)
 def dispatch_slice(bell: str | None = None) -> None:
     """Dispatch for a while, then ring for the next slice. A task without a bell continues a chain."""
-    worked = slices.work(chores=_chores, begun=lambda: _take_down(bell))
+    try:
+        _renew_connection()
+        worked = slices.work(chores=_chores, begun=lambda: _take_down(bell))
+    except Exception as error:
+        # A connection that is cut between two of a slice's statements must not cost the chain.
+        log.warning(
+            "a slice broke off (%s); the next one follows", type(error).__name__, exc_info=not _of_database(error)
+        )
+        connections.close_all()
+        time.sleep(SECOND_LOOK_S)
+        worked = True
     if STOP.requested():
         return
     if worked:
@@ -65,15 +78,25 @@ def _take_down(bell: str | None) -> None:
 @on_startup()
 def begin() -> None:
     """A worker that starts, also one that replaces a killed one, begins a chain of its own."""
-    dispatch_slice()
+    _follow_up()
 
 
 @periodic_task(crontab(minute="*"))
 def sweep() -> None:
     """The reconciler's minute, for when no slice is there to do its chores; and a bell, whatever was lost."""
+    _renew_connection()
     reconcile.sweep()
     HUEY.storage.pop_data(BELL)  # its task may have been lost; if it was not, it falls silent
     ring()
+
+
+def _renew_connection() -> None:
+    """Let go of a connection that broke since this process last used it: outside of requests Django never looks."""
+    connections[DEFAULT_DB_ALIAS].close_if_unusable_or_obsolete()
+
+
+def _of_database(error: Exception) -> bool:
+    return isinstance(error, DatabaseError | psycopg.Error)
 
 
 def _chores() -> None:

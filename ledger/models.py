@@ -247,6 +247,11 @@ class Dispatch(LedgerModel):
             models.Index(fields=("endpoint_id", "due_at"), name="dispatch_due"),
             models.Index(fields=("until",), name="dispatch_held", condition=Q(until__isnull=False)),
             models.Index(fields=("operation",), name="dispatch_unknown", condition=Q(unknown_since__isnull=False)),
+            models.Index(
+                fields=("operation",),
+                name="dispatch_needs_a_person",
+                condition=Q(unknown_since__isnull=False, due_at__isnull=True, until__isnull=True),
+            ),
         )
 
     def __str__(self) -> str:

@@ -55,6 +55,13 @@ class Limits:
             timeout_ms=settings.RELAY_HTTP_TIMEOUT_MS,
         )
 
+    def deadline_ms(self, wanted: int | None) -> int:
+        """The total deadline of a request whose endpoint asks for `wanted`: never longer than a lease can carry.
+
+        An endpoint may have been saved when leases were longer. It is sent with less patience, rather than never.
+        """
+        return min(wanted or self.timeout_ms, self.ttl_ms - self.heartbeat_ms - SETTLE_BUDGET_MS)
+
 
 class Engine:
     """Moves deliveries for one owner. `wake` gives the descriptor that becomes readable when something is due."""
@@ -105,7 +112,7 @@ class Engine:
         while self.ready:
             delivery = self.ready.popleft()
             now = time.monotonic()
-            timeout_ms = delivery.endpoint.timeout_ms or self.limits.timeout_ms
+            timeout_ms = self.limits.deadline_ms(delivery.endpoint.timeout_ms)
             if delivery.expires_at - now < (timeout_ms + SETTLE_BUDGET_MS) / 1000:
                 waiting.append(delivery)
                 continue
@@ -253,20 +260,18 @@ class Engine:
     def _without_database(self, error: DatabaseError) -> None:
         """A statement failed, or its answer never came. What could not be confirmed is kept until its lease runs out.
 
-        Then it is dropped: the reconciler will have found it, and calls it unknown.
+        Then it is stopped: the reconciler will have found it, and calls it unknown. What was answered is kept for as
+        long as the database is away: `settle` will refuse it, and record it as evidence.
         """
         log.warning("the database did not answer (%s); %d deliveries held", type(error).__name__, len(self.held))
         connections[DEFAULT_DB_ALIAS].close()
         now = time.monotonic()
         if self._unconfirmed:
             self._renew_at = now  # confirm it before anything else
-        gone = [delivery for delivery in self.held.values() if delivery.expires_at <= now]
+        answered = {report.delivery.key for report in self.reports}
+        gone = [one for one in self.held.values() if one.expires_at <= now and one.key not in answered]
         if gone:
             self._abandon(gone)
-            keys = {delivery.key for delivery in gone}
-            self.reports = [report for report in self.reports if report.delivery.key not in keys]
-            for key in keys:
-                self.held.pop(key, None)
             log.error(
                 "%d leases ran out while the database was away; their outcome is left to the reconciler", len(gone)
             )

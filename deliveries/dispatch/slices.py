@@ -75,7 +75,9 @@ def work(*, chores: Callable[[], None], begun: Callable[[], None], seconds: floa
         def stopping() -> bool:
             return STOP.requested() or listener.fileno() is None
 
-        with session(**PLANS):
+        # A worker that stands still with a transaction open would keep its locks, which everybody else skips, for as
+        # long as it stands. Nobody waits longer for it than for a lease.
+        with session(**PLANS, idle_in_transaction_session_timeout=f"{settings.RELAY_LEASE_TTL_MS}ms"):
             engine.run(until=time.monotonic() + seconds, stopping=stopping, tick=tick)
         if engine.settled:
             log.info("slice %d settled %d deliveries", listener.slot, engine.settled)

@@ -105,10 +105,13 @@ class CurlTransport:
                 return done
 
     def abort(self, keys: Iterable[int]) -> list[Outcome]:
-        """Stop these requests now. The receiver sees its connection close."""
+        """Stop these requests now. The receiver sees its connection close; what it had answered by then is reported."""
         self._enter()
-        stopped: list[Outcome] = []
-        for key in keys:
+        wanted = set(keys)
+        self._hear([self._flights[key] for key in wanted if key in self._flights])
+        stopped = [outcome for outcome in self._done if outcome.key in wanted]
+        self._done = [outcome for outcome in self._done if outcome.key not in wanted]
+        for key in wanted:
             handle = self._flights.get(key)
             waiting = self._waiting.pop(key, None)
             if handle is not None:
@@ -226,6 +229,8 @@ class CurlTransport:
         """Do what is due, wait for more at most until `until`, do that; True when the caller's `wake` is readable."""
         readiness, multi = self._readiness, self._multi
         if readiness.due <= time.monotonic():
+            if readiness.due:  # a timer, and not a new transfer
+                self._end_overdue()
             readiness.due = float("inf")
             multi.socket_action(pycurl.SOCKET_TIMEOUT, 0)
             self._reap()
@@ -245,6 +250,30 @@ class CurlTransport:
         if ready:
             self._reap()
         return bool(rung)
+
+    def _end_overdue(self) -> None:
+        """End what is past its deadline ourselves, with a last look for its answer."""
+        now = time.monotonic()
+        overdue = [handle for handle in self._flights.values() if handle.deadline <= now]
+        self._hear(overdue)
+        for handle in overdue:
+            if self._flights.get(handle.request.key) is handle:
+                self._finish(handle, pycurl.E_OPERATION_TIMEDOUT, "")
+
+    def _hear(self, handles: list[Handle]) -> None:
+        """Read what lies in the sockets of transfers that are about to be ended.
+
+        A process that stood still for a while finds there the answers that came meanwhile; libcurl would look at its
+        clock first and drop them.
+        """
+        if not handles:
+            return
+        for handle in handles:
+            handle.deadline = 0.0  # so that nothing of it is sent again
+            handle.curl.setopt(pycurl.TIMEOUT_MS, 0)
+        for fd, mask in self._readiness.wait(0.0)[0]:
+            self._multi.socket_action(fd, mask)
+        self._reap()
 
     def _reap(self) -> None:
         left = 1

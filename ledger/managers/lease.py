@@ -33,6 +33,11 @@ class _Row:
     expires_at: datetime | None
 
 
+@dataclass(frozen=True, slots=True)
+class _Awaited:
+    run_id: uuid.UUID
+
+
 Answer = Applied[Term] | Rejected
 
 
@@ -94,3 +99,11 @@ def release(terms: Sequence[tuple[uuid.UUID, int]], *, owner: str) -> dict[uuid.
             {"run_ids": [run_id for run_id, _ in terms], "epochs": [epoch for _, epoch in terms], "owner": owner},
         )
     )
+
+
+def await_holders(run_ids: Sequence[uuid.UUID]) -> None:
+    """Wait for whoever is writing these runs, so that the next statement of this transaction sees what they wrote.
+
+    Limit: it does nothing outside of a transaction, and it is no lease: it holds until the transaction ends.
+    """
+    LEDGER["lease.await_holders"].rows(_Awaited, {"run_ids": list(run_ids)})

@@ -10,7 +10,9 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from ledger.managers.lease import check_ttl
+from django.db import transaction
+
+from ledger.managers.lease import await_holders, check_ttl
 from ledger.outcome import Applied, Reason, Rejected
 from ledger.statements import LEDGER
 from ledger.states import Decision
@@ -335,20 +337,22 @@ def plan(plans: Sequence[Plan], *, owner: str) -> dict[tuple[uuid.UUID, str, int
 
     The same id with the same tool and digest is the same intent; with others it is an `INTEGRITY` error.
     """
-    rows = LEDGER["operation.plan"].rows(
-        _PlanRow,
-        {
-            "run_ids": [one.run_id for one in plans],
-            "epochs": [one.epoch for one in plans],
-            "step_ids": [one.step_id for one in plans],
-            "effect_versions": [one.effect_version for one in plans],
-            "tools": [one.tool for one in plans],
-            "request_digests": [one.request_digest for one in plans],
-            "request_refs": [one.request_ref for one in plans],
-            "due_ms": [one.due_ms for one in plans],
-            "owner": owner,
-        },
-    )
+    with transaction.atomic():
+        await_holders([one.run_id for one in plans])
+        rows = LEDGER["operation.plan"].rows(
+            _PlanRow,
+            {
+                "run_ids": [one.run_id for one in plans],
+                "epochs": [one.epoch for one in plans],
+                "step_ids": [one.step_id for one in plans],
+                "effect_versions": [one.effect_version for one in plans],
+                "tools": [one.tool for one in plans],
+                "request_digests": [one.request_digest for one in plans],
+                "request_refs": [one.request_ref for one in plans],
+                "due_ms": [one.due_ms for one in plans],
+                "owner": owner,
+            },
+        )
     answers: dict[tuple[uuid.UUID, str, int], Applied[int] | Rejected] = {}
     for row in rows:
         if row.refusal is not None:

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from django.db import transaction
+
+from ledger.managers import lease
 from ledger.outcome import Applied, Reason, Rejected
 from ledger.statements import LEDGER
 
@@ -109,7 +112,9 @@ def cancel(run_ids: Sequence[uuid.UUID]) -> dict[uuid.UUID, Answer]:
     Prepared operations are cancelled too and are never sent. What is dispatching or unknown is left as it is: it is
     never called unexecuted, its truth is still recorded, and it is not sent again.
     """
-    return _answers(LEDGER["run.cancel"].rows(_Row, {"run_ids": list(run_ids)}))
+    with transaction.atomic():
+        lease.await_holders(run_ids)
+        return _answers(LEDGER["run.cancel"].rows(_Row, {"run_ids": list(run_ids)}))
 
 
 def finish_left_behind(after: uuid.UUID, *, batch: int, owner: str) -> Patrolled:

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from django.db import transaction
+
 from ledger.outcome import Applied, Reason, Rejected
 from ledger.statements import LEDGER
 from ledger.states import RunReason
@@ -32,6 +34,11 @@ class Opened:
     task_id: uuid.UUID
     run_id: uuid.UUID
     operation_key: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Awaited:
+    task_id: uuid.UUID
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +73,11 @@ def open_run(task_ids: Sequence[uuid.UUID], *, reason: RunReason) -> dict[uuid.U
     id for an intent that may have happened would make it happen twice.
     """
     answers: dict[uuid.UUID, Applied[Opened] | Rejected] = {task_id: Rejected(Reason.MISSING) for task_id in task_ids}
-    for row in LEDGER["task.open_run"].rows(_RunRow, {"task_ids": list(task_ids), "reason": reason.value}):
+    asked = {"task_ids": list(task_ids)}
+    with transaction.atomic():
+        LEDGER["task.await_openers"].rows(_Awaited, asked)
+        rows = LEDGER["task.open_run"].rows(_RunRow, {**asked, "reason": reason.value})
+    for row in rows:
         if row.refusal is not None:
             answers[row.task_id] = Rejected(Reason(row.refusal), seen_status=row.seen_status)
         else:

@@ -166,7 +166,7 @@ class Migration(migrations.Migration):
                 'db_table': 'ledger_dispatch',
                 'abstract': False,
                 'base_manager_name': 'objects',
-                'indexes': [models.Index(fields=['endpoint_id', 'due_at'], name='dispatch_due'), models.Index(condition=models.Q(('until__isnull', False)), fields=['until'], name='dispatch_held'), models.Index(condition=models.Q(('unknown_since__isnull', False)), fields=['operation'], name='dispatch_unknown')],
+                'indexes': [models.Index(fields=['endpoint_id', 'due_at'], name='dispatch_due'), models.Index(condition=models.Q(('until__isnull', False)), fields=['until'], name='dispatch_held'), models.Index(condition=models.Q(('unknown_since__isnull', False)), fields=['operation'], name='dispatch_unknown'), models.Index(condition=models.Q(('due_at__isnull', True), ('unknown_since__isnull', False), ('until__isnull', True)), fields=['operation'], name='dispatch_needs_a_person')],
             },
         ),
         migrations.CreateModel(

@@ -99,3 +99,12 @@ FROM locked WHERE NOT locked.current
 UNION ALL
 SELECT held.run_id, 'missing', NULL, NULL, NULL FROM held
 WHERE NOT EXISTS (SELECT FROM ledger_lease AS lease WHERE lease.run_id = held.run_id)
+
+-- name: await_holders
+-- Wait for whoever is writing these runs, and keep others out until the transaction ends. A statement that waited keeps
+-- the snapshot from before its wait, and sees no operation that was planned meanwhile; the next statement sees it.
+WITH asked AS MATERIALIZED (
+    SELECT unnest(%(run_ids)b::uuid[]) AS run_id
+)
+SELECT lease.run_id FROM asked JOIN ledger_lease AS lease USING (run_id)
+ORDER BY lease.run_id FOR NO KEY UPDATE OF lease

@@ -57,9 +57,7 @@ WITH asked AS MATERIALIZED (
         dispatch_owner = %(owner)s, dispatch_until = acquired.expires_at, attempts = operation.attempts + 1,
         first_dispatched_at = coalesce(operation.first_dispatched_at, clock_timestamp()),
         dispatched_at = clock_timestamp(), revision = operation.revision + 1, updated_at = clock_timestamp()
-    FROM acquired
-    WHERE operation.operation_key = acquired.operation_key AND operation.status IN ('prepared', 'unknown')
-      AND operation.dispatch_owner IS NULL
+    FROM acquired WHERE operation.operation_key = acquired.operation_key
     RETURNING operation.operation_key, operation.run_id, acquired.task_id, acquired.tenant_id, acquired.endpoint_id,
               operation.request_ref, operation.request_digest, operation.step_id, operation.effect_version,
               operation.status, operation.revision, operation.attempts, operation.ambiguous,
@@ -85,8 +83,9 @@ SELECT judged.operation_key, judged.refusal, judged.run_id, judged.task_id, judg
 FROM judged WHERE judged.refusal IS NOT NULL
 
 -- name: settle
--- Write the outcome of attempts, give the lease back and let the run follow, row by row: a row whose owner, epoch,
--- revision or digest is no longer current changes nothing and is answered, and recorded, with what is current.
+-- Write the outcome of attempts, give the lease back and let the run follow (when no other operation of it is
+-- unsettled), row by row: a row whose owner, epoch, revision or digest is no longer current changes nothing and is
+-- answered, and recorded, with what is current.
 -- `verdict` says what the evidence proves: accepted, not_taken, final (not taken, and no more tries), ambiguous, or
 -- unsent (given back: no attempt was made). Once an attempt was ambiguous only acceptance ends the operation here.
 WITH sent AS MATERIALIZED (
@@ -136,17 +135,16 @@ WITH sent AS MATERIALIZED (
            END AS refusal,
            CASE WHEN locked.verdict = 'accepted' THEN 'succeeded'
                 WHEN locked.verdict = 'ambiguous' OR locked.ambiguous THEN 'unknown'
-                WHEN locked.verdict = 'final' OR locked.retry_ms IS NULL OR locked.run_status = 'cancelled'
-                     THEN 'failed_final'
+                WHEN locked.verdict = 'final' OR locked.run_status = 'cancelled'
+                     OR (locked.retry_ms IS NULL AND locked.verdict <> 'unsent') THEN 'failed_final'
                 ELSE 'prepared'
            END AS target
     FROM locked
 ), timed AS MATERIALIZED (
     SELECT judged.operation_key, judged.run_id, judged.verdict, judged.remote_id, judged.result, judged.run_status,
-           judged.revision, judged.target,
-           CASE WHEN judged.target = 'prepared' THEN clock_timestamp() + judged.retry_ms * interval '1 millisecond'
-                WHEN judged.target = 'unknown' AND judged.verdict = 'unsent' AND judged.run_status <> 'cancelled'
-                     THEN clock_timestamp()
+           judged.target,
+           CASE WHEN judged.verdict = 'unsent' AND judged.run_status <> 'cancelled' THEN clock_timestamp()
+                WHEN judged.target = 'prepared' THEN clock_timestamp() + judged.retry_ms * interval '1 millisecond'
                 WHEN judged.target = 'unknown' AND judged.run_status <> 'cancelled'
                      AND clock_timestamp() + judged.retry_ms * interval '1 millisecond'
                          < judged.first_dispatched_at + judged.window_ms * interval '1 millisecond'
@@ -166,8 +164,7 @@ WITH sent AS MATERIALIZED (
         result = coalesce(timed.result::jsonb, operation.result), revision = operation.revision + 1,
         updated_at = clock_timestamp()
     FROM timed
-    WHERE operation.operation_key = timed.operation_key AND operation.dispatch_owner = %(owner)s
-      AND operation.revision = timed.revision AND operation.status IN ('dispatching', 'unknown')
+    WHERE operation.operation_key = timed.operation_key
     RETURNING operation.operation_key, operation.run_id, operation.status, operation.revision, operation.due_at
 ), finished AS (
     UPDATE ledger_run AS run
@@ -175,6 +172,10 @@ WITH sent AS MATERIALIZED (
         revision = run.revision + 1, updated_at = clock_timestamp()
     FROM settled
     WHERE run.run_id = settled.run_id AND run.status = 'running' AND settled.status IN ('succeeded', 'failed_final')
+      AND NOT EXISTS (
+          SELECT FROM ledger_operation AS other
+          WHERE other.run_id = settled.run_id AND other.operation_key <> settled.operation_key
+            AND other.status IN ('prepared', 'dispatching', 'unknown'))
 ), freed AS (
     UPDATE ledger_lease AS lease SET owner = NULL, expires_at = clock_timestamp(), updated_at = clock_timestamp()
     FROM timed WHERE lease.run_id = timed.run_id AND lease.owner = %(owner)s
@@ -229,17 +230,26 @@ WITH late AS MATERIALIZED (
     FROM leased JOIN ledger_operation AS operation USING (operation_key)
     WHERE operation.dispatch_owner IS NOT NULL AND operation.status IN ('dispatching', 'unknown')
     ORDER BY operation.operation_key FOR NO KEY UPDATE OF operation
+), judged AS MATERIALIZED (
+    SELECT locked.operation_key, locked.run_id, locked.tenant_id, locked.endpoint_id, locked.owner, locked.epoch,
+           locked.expires_at, locked.dispatch_owner, locked.revision,
+           (locked.owner = locked.dispatch_owner AND locked.expires_at > clock_timestamp()) IS TRUE AS alive
+    FROM locked
+), followed AS (
+    -- Its owner renews the lease: look again when that ends. Else renewed claims would fill every batch, and what
+    -- expired behind them would never be found.
+    UPDATE ledger_dispatch AS dispatch SET until = judged.expires_at
+    FROM judged WHERE dispatch.operation_key = judged.operation_key AND judged.alive
 ), expired AS (
     UPDATE ledger_operation AS operation
     SET status = 'unknown', dispatch_owner = NULL, dispatch_until = NULL, due_at = NULL, ambiguous = true,
         revision = operation.revision + 1, updated_at = clock_timestamp()
-    FROM locked
-    WHERE operation.operation_key = locked.operation_key AND operation.dispatch_owner = locked.dispatch_owner
-      AND operation.revision = locked.revision AND operation.dispatch_until <= clock_timestamp()
-      AND (locked.owner IS DISTINCT FROM locked.dispatch_owner OR locked.expires_at <= clock_timestamp())
-    RETURNING operation.operation_key, operation.run_id, locked.tenant_id, locked.endpoint_id, operation.request_ref,
-              locked.dispatch_owner AS lost_owner, locked.owner AS lease_owner, locked.epoch AS lost_epoch,
-              locked.expires_at, operation.attempts, operation.dispatched_at, operation.first_dispatched_at,
+    FROM judged
+    WHERE operation.operation_key = judged.operation_key AND operation.dispatch_owner = judged.dispatch_owner
+      AND operation.revision = judged.revision AND operation.dispatch_until <= clock_timestamp() AND NOT judged.alive
+    RETURNING operation.operation_key, operation.run_id, judged.tenant_id, judged.endpoint_id, operation.request_ref,
+              judged.dispatch_owner AS lost_owner, judged.owner AS lease_owner, judged.epoch AS lost_epoch,
+              judged.expires_at, operation.attempts, operation.dispatched_at, operation.first_dispatched_at,
               operation.revision
 ), termed AS (
     UPDATE ledger_lease AS lease
@@ -267,16 +277,31 @@ WITH asked AS MATERIALIZED (
     SELECT given.operation_key, given.revision, given.retry_ms, given.window_ms
     FROM unnest(%(operation_keys)b::bigint[], %(revisions)b::bigint[], %(retry_ms)b::bigint[], %(window_ms)b::bigint[])
          AS given (operation_key, revision, retry_ms, window_ms)
+), pointed AS MATERIALIZED (
+    SELECT asked.operation_key, asked.revision, asked.retry_ms, asked.window_ms, operation.run_id
+    FROM asked JOIN ledger_operation AS operation USING (operation_key)
+), leased AS MATERIALIZED (
+    SELECT pointed.operation_key, pointed.revision, pointed.retry_ms, pointed.window_ms, pointed.run_id
+    FROM pointed JOIN ledger_lease AS lease USING (run_id)
+    ORDER BY lease.run_id FOR NO KEY UPDATE OF lease
+), current AS MATERIALIZED (
+    SELECT leased.operation_key, leased.revision, leased.retry_ms, leased.window_ms, run.status AS run_status
+    FROM leased JOIN ledger_run AS run USING (run_id)
+    ORDER BY run.run_id FOR NO KEY UPDATE OF run
+), locked AS MATERIALIZED (
+    SELECT current.operation_key, current.revision, current.retry_ms, current.run_status, operation.status,
+           operation.revision AS seen_revision, operation.dispatch_owner,
+           operation.first_dispatched_at + current.window_ms * interval '1 millisecond' AS retry_until
+    FROM current JOIN ledger_operation AS operation USING (operation_key)
+    ORDER BY operation.operation_key FOR NO KEY UPDATE OF operation
 ), scheduled AS (
     UPDATE ledger_operation AS operation
-    SET due_at = clock_timestamp() + asked.retry_ms * interval '1 millisecond',
-        retry_until = operation.first_dispatched_at + asked.window_ms * interval '1 millisecond',
+    SET due_at = clock_timestamp() + locked.retry_ms * interval '1 millisecond', retry_until = locked.retry_until,
         revision = operation.revision + 1, updated_at = clock_timestamp()
-    FROM asked JOIN ledger_operation AS seen USING (operation_key) JOIN ledger_run AS run USING (run_id)
-    WHERE operation.operation_key = asked.operation_key AND operation.revision = asked.revision
-      AND operation.status = 'unknown' AND operation.dispatch_owner IS NULL AND run.status <> 'cancelled'
-      AND clock_timestamp() + asked.retry_ms * interval '1 millisecond'
-          < operation.first_dispatched_at + asked.window_ms * interval '1 millisecond'
+    FROM locked
+    WHERE operation.operation_key = locked.operation_key AND locked.seen_revision = locked.revision
+      AND locked.status = 'unknown' AND locked.dispatch_owner IS NULL AND locked.run_status <> 'cancelled'
+      AND clock_timestamp() + locked.retry_ms * interval '1 millisecond' < locked.retry_until
     RETURNING operation.operation_key, operation.revision, operation.due_at
 ), queued AS (
     UPDATE ledger_dispatch AS dispatch SET due_at = scheduled.due_at
@@ -331,7 +356,7 @@ pointed AS MATERIALIZED (
     FROM termed WHERE termed.previous_owner IS NOT NULL
 ), settled AS (
     UPDATE ledger_operation AS operation
-    SET status = judged.target, ambiguous = judged.target IN ('unknown', 'succeeded'), retry_until = NULL,
+    SET status = judged.target, ambiguous = judged.target <> 'prepared', retry_until = NULL,
         due_at = CASE WHEN judged.target IN ('prepared', 'unknown')
                       THEN clock_timestamp() + judged.due_ms * interval '1 millisecond' END,
         remote_id = coalesce(%(remote_id)s::text, operation.remote_id),
@@ -339,7 +364,6 @@ pointed AS MATERIALIZED (
         revision = operation.revision + 1, updated_at = clock_timestamp()
     FROM judged
     WHERE operation.operation_key = judged.operation_key AND judged.refusal IS NULL
-      AND operation.status = 'unknown' AND operation.revision = judged.revision AND operation.dispatch_owner IS NULL
     RETURNING operation.operation_key, operation.run_id, operation.status, operation.revision, operation.due_at
 ), finished AS (
     UPDATE ledger_run AS run
@@ -347,6 +371,10 @@ pointed AS MATERIALIZED (
         revision = run.revision + 1, updated_at = clock_timestamp()
     FROM settled
     WHERE run.run_id = settled.run_id AND run.status = 'running' AND settled.status IN ('succeeded', 'failed_final')
+      AND NOT EXISTS (
+          SELECT FROM ledger_operation AS other
+          WHERE other.run_id = settled.run_id AND other.operation_key <> settled.operation_key
+            AND other.status IN ('prepared', 'dispatching', 'unknown'))
 ), gone AS (
     DELETE FROM ledger_dispatch AS dispatch USING settled
     WHERE dispatch.operation_key = settled.operation_key AND settled.status IN ('succeeded', 'failed_final')
@@ -397,8 +425,9 @@ WITH asked AS MATERIALIZED (
 {{operation.unknown_answer}}
 
 -- name: plan
--- Register an intent inside a protected write: the holder of the lease, in the transaction of the checkpoint that plans
--- it. The same id again is the same intent when tool and digest match, and an integrity error when they do not.
+-- Register an intent inside a protected write, after `lease.await_holders`: the holder of the lease, in the transaction
+-- of the checkpoint that plans it. The same id again is the same intent when tool and digest match, and an integrity
+-- error when they do not.
 WITH presented AS MATERIALIZED (
     SELECT given.run_id, given.epoch, given.step_id, given.effect_version, given.tool, given.request_digest,
            given.request_ref, given.due_ms

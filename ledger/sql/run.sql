@@ -1,5 +1,7 @@
 -- Runs. A protected write locks the lease, judges owner, epoch and expiry after the lock, then compares and sets the
--- run by revision and status. Only `cancel` needs no lease: it belongs to the control plane.
+-- run by revision and status. The comparison is made once, on the locked row: an UPDATE's own WHERE looks at the
+-- statement's snapshot first, and skips a row that became current only while the statement waited.
+-- Only `cancel` needs no lease: it belongs to the control plane.
 
 -- fragment: protected
 -- reads: presented (run_id, epoch, revision), allowed (status, whether the run's operations must be settled), parameter
@@ -63,7 +65,6 @@ WITH presented AS MATERIALIZED (
     UPDATE ledger_run AS run SET status = 'running', revision = run.revision + 1, updated_at = clock_timestamp()
     FROM judged
     WHERE run.run_id = judged.run_id AND judged.refusal IS NULL
-      AND run.revision = judged.revision AND run.status = 'pending'
     RETURNING run.run_id, run.revision, run.status
 ), {{run.refused}}
 {{run.answer}}
@@ -81,7 +82,6 @@ WITH presented AS MATERIALIZED (
     SET checkpoint = presented.checkpoint::jsonb, revision = run.revision + 1, updated_at = clock_timestamp()
     FROM judged JOIN presented ON presented.run_id = judged.run_id AND presented.revision = judged.revision
     WHERE run.run_id = judged.run_id AND judged.refusal IS NULL
-      AND run.revision = judged.revision AND run.status = 'running'
     RETURNING run.run_id, run.revision, run.status
 ), {{run.refused}}
 {{run.answer}}
@@ -97,7 +97,6 @@ WITH presented AS MATERIALIZED (
     UPDATE ledger_run AS run SET status = 'succeeded', revision = run.revision + 1, updated_at = clock_timestamp()
     FROM judged
     WHERE run.run_id = judged.run_id AND judged.refusal IS NULL
-      AND run.revision = judged.revision AND run.status = 'running'
     RETURNING run.run_id, run.revision, run.status
 ), {{run.refused}}
 {{run.answer}}
@@ -114,14 +113,13 @@ WITH presented AS MATERIALIZED (
     UPDATE ledger_run AS run SET status = 'failed', revision = run.revision + 1, updated_at = clock_timestamp()
     FROM judged
     WHERE run.run_id = judged.run_id AND judged.refusal IS NULL
-      AND run.revision = judged.revision AND run.status = 'running'
     RETURNING run.run_id, run.revision, run.status
 ), {{run.refused}}
 {{run.answer}}
 
 -- name: cancel
--- pending or running -> cancelled, by the control plane. What was only prepared is cancelled with it; what may be on
--- the wire keeps its status, and its truth is still recorded, but it is not sent again.
+-- pending or running -> cancelled, by the control plane, after `lease.await_holders`. What was only prepared is
+-- cancelled with it; what may be on the wire keeps its status, and its truth is still recorded, but it is not sent again.
 WITH asked AS MATERIALIZED (
     SELECT unnest(%(run_ids)b::uuid[]) AS run_id
 ), locked AS MATERIALIZED (

@@ -1,0 +1,40 @@
+"""Real consumers: `manage.py run_huey`, its scheduler and its workers."""
+
+from __future__ import annotations
+
+import socket
+import zlib
+
+from deliveries.dispatch.listener import SLOTS
+from tests.support import database
+from tests.support.programs import LEASE_TTL_MS, Program
+
+NOTICED_S = LEASE_TTL_MS / 1000 + 10
+"""How long after a worker was lost its work has been taken over at the latest: a lease, a sweep, a slow machine."""
+
+
+class Consumer(Program):
+    """A consumer whose dispatchers are at work once the `with` begins."""
+
+    command = "run_huey"
+
+    def __init__(self, dispatchers: int = 2, **environment: str) -> None:
+        super().__init__(RELAY_DISPATCHERS=str(dispatchers), **environment)
+        self.dispatchers = dispatchers
+
+    def ready(self) -> bool:
+        """Every dispatcher listens and holds its slot in the database."""
+        place = zlib.crc32(f"{socket.gethostname()}:{self.pid}".encode()) & 0x00FFFFFF
+        at_work = database.scalar(
+            "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted AND classid::bigint = %s"
+            " AND objid::bigint >> 7 = %s"
+            " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())",
+            SLOTS,
+            place,
+        )
+        return at_work == self.dispatchers
+
+
+def pid_of(owner: str) -> int:
+    """The process that an owner, `host:pid:nonce`, names."""
+    return int(owner.rsplit(":", 2)[1])
