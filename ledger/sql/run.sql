@@ -119,7 +119,8 @@ WITH presented AS MATERIALIZED (
 
 -- name: cancel
 -- pending or running -> cancelled, by the control plane, after `lease.await_holders`. What was only prepared is
--- cancelled with it; what may be on the wire keeps its status, and its truth is still recorded, but it is not sent again.
+-- cancelled with it; what may be on the wire keeps its status, and its truth is still recorded, but it is not sent
+-- again.
 WITH asked AS MATERIALIZED (
     SELECT unnest(%(run_ids)b::uuid[]) AS run_id
 ), locked AS MATERIALIZED (

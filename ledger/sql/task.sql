@@ -40,8 +40,8 @@ WITH wanted AS (
 SELECT named.task_id, named.run_id, named.operation_key FROM named
 
 -- name: await_openers
--- Wait for whoever is opening a run of these tasks. A statement that waited keeps the snapshot from before its wait, and
--- does not see the run that was opened meanwhile; the next statement of the transaction sees it.
+-- Wait for whoever is opening a run of these tasks. A statement that waited keeps the snapshot from before its wait,
+-- and does not see the run that was opened meanwhile; the next statement of the transaction sees it.
 WITH asked AS MATERIALIZED (
     SELECT unnest(%(task_ids)b::uuid[]) AS task_id
 )
@@ -49,9 +49,9 @@ SELECT task.task_id FROM asked JOIN ledger_task AS task USING (task_id)
 ORDER BY task.task_id FOR NO KEY UPDATE OF task
 
 -- name: open_run
--- A new run of a task whose last run is over, after `await_openers`: a replay. Refused while that run goes on, and while
--- any operation of the task is unsettled, because a new run is a new operation id for an intent that may already have
--- happened.
+-- A new run of a task whose last run is over, after `await_openers`: a replay. Refused while that run goes on, and
+-- while any operation of the task is unsettled, because a new run is a new operation id for an intent that may already
+-- have happened.
 WITH asked AS MATERIALIZED (
     SELECT unnest(%(task_ids)b::uuid[]) AS task_id
 ), locked AS MATERIALIZED (
