@@ -1,7 +1,8 @@
 """The webhook side of the ledger: tenants, API keys, endpoints, events and attempts.
 
 Endpoints, tenants and keys are plain configuration and are written through the ORM. Events and attempts are records:
-they are inserted by named statements, in the transaction of the ledger rows that they belong to, and never changed.
+they are inserted by named statements, in the transaction of the ledger rows that they belong to. An event is never
+changed. An attempt that the reconciler wrote for a lost worker may learn, once, what that worker saw; no other changes.
 """
 
 from __future__ import annotations

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from django.conf import settings
-from django.db import DEFAULT_DB_ALIAS, connections
 
 from deliveries.dispatch import owner
 from deliveries.dispatch.settling import AttemptRow, record, retry_delay_ms, window_ms
@@ -21,10 +20,11 @@ from ledger.statements import in_transaction
 log = logging.getLogger("relay.reconcile")
 
 BATCH = 500
+BATCHES = 4
+"""How many batches of one kind a sweep takes on: it runs between sends, and must not keep them waiting."""
 STRETCH = 2_000
 LOST = "worker_lost"
 """The classification of an attempt whose worker was lost before it could say what became of it."""
-_LOCK = (0x52656C79, 0x7FFFFFFF)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,12 @@ class _UnscheduledRow:
     revision: int
     attempts: int
     age_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class _HopelessRow:
+    operation_key: int
+    revision: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +58,7 @@ class Swept:
 
     expired: int = 0
     scheduled: int = 0
+    withdrawn: int = 0
     cancelled: int = 0
     finished: int = 0
     repaired: int = 0
@@ -65,46 +72,45 @@ class _Patrol:
     runs: uuid.UUID = field(default_factory=lambda: uuid.UUID(int=0))
     operations: int = 0
     pointers: int = 0
+    unscheduled: int = 0
+    hopeless: int = 0
 
 
 _PATROL = _Patrol()
 
 
-def sweep() -> Swept | None:
-    """One sweep, in bounded batches of short transactions; None when another sweep is under way.
+def sweep() -> Swept:
+    """One sweep, a bounded number of bounded batches, each a short transaction; what is left over is for the next one.
 
     1. Claims that expired: unknown, with an attempt on record that says its worker was lost; their leases taken over.
-    2. Unknown operations of idempotent endpoints inside their window: sent again under the same id.
+    2. Unknown operations of idempotent endpoints inside their window: sent again under the same id. Those that wait for
+       a retry to an endpoint that is closed: for a person instead.
     3. What waits for a deleted endpoint: cancelled.
-    4. Patrols: runs left behind by their operation, and queue rows that are missing or left over.
+    4. Patrols: runs left behind by their operation, and queue rows that are missing, wrong or left over.
     5. Due work that nobody was told of: reported, for the caller to ring.
+
+    Several may run at once: each statement skips what another holds locked, and moves only what is still so.
     """
-    with connections[DEFAULT_DB_ALIAS].cursor() as cursor:
-        # A courtesy between sweeps, not a safety boundary: each statement holds on its own.
-        cursor.execute("SELECT pg_try_advisory_lock(%s, %s)", _LOCK)
-        if not cursor.fetchone()[0]:
-            return None
-        try:
-            swept = Swept()
-            swept.expired = _expire()
-            swept.scheduled = _schedule()
-            swept.cancelled = _cancel_for_deleted()
-            _patrol(swept)
-            swept.overdue = bool(DELIVERIES["dispatch.overdue"].rows(_KeyRow, {"age_ms": settings.RELAY_SWEEP_MS}))
-        finally:
-            cursor.execute("SELECT pg_advisory_unlock(%s, %s)", _LOCK)
-    if swept.expired or swept.scheduled or swept.cancelled or swept.finished or swept.repaired:
+    swept = Swept()
+    swept.expired = _expire()
+    swept.scheduled = _schedule()
+    swept.withdrawn = _withdraw()
+    swept.cancelled = _cancel_for_deleted()
+    _patrol(swept)
+    swept.overdue = bool(DELIVERIES["dispatch.overdue"].rows(_KeyRow, {"age_ms": settings.RELAY_SWEEP_MS}))
+    if swept.expired or swept.scheduled or swept.withdrawn or swept.cancelled or swept.finished or swept.repaired:
         log.info("%s", swept)
     return swept
 
 
 def _expire() -> int:
     total = 0
-    while True:
+    for _ in range(BATCHES):
         expired = in_transaction(_expire_batch)
         total += len(expired)
         if len(expired) < BATCH:
-            return total
+            break
+    return total
 
 
 def _expire_batch() -> list[Expired]:
@@ -140,11 +146,10 @@ def _lost_attempt(one: Expired, url: str) -> AttemptRow:
 
 
 def _schedule() -> int:
-    total, after = 0, 0
-    while True:
-        rows = DELIVERIES["dispatch.unscheduled"].rows(_UnscheduledRow, {"after": after, "batch": BATCH})
-        if not rows:
-            return total
+    total = 0
+    for _ in range(BATCHES):
+        rows = DELIVERIES["dispatch.unscheduled"].rows(_UnscheduledRow, {"after": _PATROL.unscheduled, "batch": BATCH})
+        _PATROL.unscheduled = rows[-1].operation_key if len(rows) == BATCH else 0
         endpoints = Endpoint.objects.in_bulk({row.endpoint_id for row in rows})
         retries = []
         for row in rows:
@@ -154,7 +159,18 @@ def _schedule() -> int:
                 retries.append(Retry(row.operation_key, row.revision, delay, window))
         if retries:
             total += len(in_transaction(partial(operation.schedule_retry, retries)))
-        after = rows[-1].operation_key
+        if len(rows) < BATCH:
+            break
+    return total
+
+
+def _withdraw() -> int:
+    rows = DELIVERIES["dispatch.hopeless"].rows(_HopelessRow, {"after": _PATROL.hopeless, "batch": BATCH})
+    _PATROL.hopeless = rows[-1].operation_key if len(rows) == BATCH else 0
+    if not rows:
+        return 0
+    wishes = [Retry(row.operation_key, row.revision, None, None) for row in rows]
+    return len(in_transaction(partial(operation.schedule_retry, wishes)))
 
 
 def _cancel_for_deleted() -> int:

@@ -38,8 +38,3 @@ def within_age(age_seconds: float, delay: float, max_age_hours: int) -> bool:
     the delivery then has no tries left.
     """
     return age_seconds + delay <= max_age_hours * 3600.0
-
-
-def attempts_allowed(schedule: Sequence[int]) -> int:
-    """How many attempts a schedule gives: the first one and one after each step."""
-    return len(schedule) + 1

@@ -72,8 +72,3 @@ def unseal(token: str, row: str) -> str:
         return cipher.decrypt(sealed[:_NONCE], sealed[_NONCE:], _bound_to(key_id, row)).decode()
     except InvalidTag:
         raise SealBroken("the sealed secret does not open for this row") from None
-
-
-def stale(token: str) -> bool:
-    """True when the token should be sealed again: it was not sealed under the first key of the ring."""
-    return token.partition(".")[0] != next(iter(_current_ring()))

@@ -46,10 +46,16 @@ def ring() -> None:
 
 @task(priority=10)
 def dispatch_slice(bell: str | None = None) -> None:
-    """Dispatch for a while, then ring for the next slice. A task without a bell continues a chain."""
+    """Dispatch for a while, and ring for the next slice. A task without a bell continues a chain."""
+    followed = False
+
+    def hand_over() -> None:
+        nonlocal followed
+        followed = _rung()
+
     try:
         _renew_connection()
-        worked = slices.work(chores=_chores, begun=lambda: _take_down(bell))
+        worked = slices.work(chores=_chores, begun=lambda: _take_down(bell), hand_over=hand_over)
     except Exception as error:
         # A connection that is cut between two of a slice's statements must not cost the chain.
         log.warning(
@@ -58,7 +64,7 @@ def dispatch_slice(bell: str | None = None) -> None:
         connections.close_all()
         time.sleep(SECOND_LOOK_S)
         worked = True
-    if STOP.requested():
+    if STOP.requested() or followed:
         return
     if worked:
         _follow_up()
@@ -100,17 +106,21 @@ def _of_database(error: Exception) -> bool:
 
 
 def _chores() -> None:
-    swept = reconcile.sweep()
-    if swept is not None and swept.overdue:
+    if reconcile.sweep().overdue:
         notify()
+
+
+def _rung() -> bool:
+    """Ring for the next slice; False when the broker did not take it."""
+    try:
+        dispatch_slice()
+    except Exception as error:  # noqa: BLE001 (each broker raises errors of its own)
+        log.warning("the next slice could not be rung for (%s); trying again", type(error).__name__)
+        return False
+    return True
 
 
 def _follow_up() -> None:
     """Ring for the next slice, until the broker has taken it: with the database away it may need some patience."""
-    while not STOP.requested():
-        try:
-            dispatch_slice()
-            return
-        except Exception as error:  # noqa: BLE001 (each broker raises errors of its own)
-            log.warning("the next slice could not be rung for (%s); trying again", type(error).__name__)
+    while not STOP.requested() and not _rung():
         time.sleep(SECOND_LOOK_S)

@@ -29,9 +29,9 @@ Who may write what
 ------------------
 - the holder of the lease (owner and epoch match, and it has not expired, judged after the row lock with the database's
   clock): start, checkpoint and end the run; claim and settle its operation.
-- the reconciler: turn a claim that ran out into *unknown*, and take over the orphaned lease; let an unknown operation be
-  sent again under the same id where its receiver promised to drop duplicates; write what evidence proves; finish a run
-  that its operation left behind.
+- the reconciler: turn a claim that ran out into *unknown*, and take over the orphaned lease; let an unknown operation
+  be sent again under the same id where its receiver promised to drop duplicates; write what evidence proves; finish a
+  run that its operation left behind.
 - a person: settle an unknown operation, naming the revision that they saw, with a reason.
 - the control plane: cancel.
 Nobody else, and nothing through the ORM: `save`, `delete` and `update` of these models raise.
@@ -56,15 +56,15 @@ What each failure leads to
 - worker killed after it sent: the same.
 - worker paused past its lease: the same; when it wakes, every write of its is refused and recorded as a fenced write,
   with the evidence that it carried.
-- database away: nothing new is sent; what is in flight runs to its deadline, under a lease that was confirmed to outlive
-  it; its outcome is written when the database is back in time, and is unknown when it is not.
+- database away: nothing new is sent; what is in flight runs to its deadline, under a lease that was confirmed to
+  outlive it; its outcome is written when the database is back in time, and is unknown when it is not.
 - broker away or flushed: nothing. The queue that counts is `ledger_dispatch`, and even that is only a pointer.
-- answer of a COMMIT lost: the outcome of that transaction is unknown; whoever asks reads back before the next step.
+- answer of a COMMIT lost: the outcome of that transaction is unknown; a dispatcher reads back before its next step.
 
 What it does not promise: that only the owner sends. A worker that is paused after its last check, and wakes after its
-lease ran out, still sends what it was about to send. Its receiver can fence it by run and epoch; the ledger keeps it from
-writing.
+lease ran out, still sends what it was about to send. Its receiver can fence it by run and epoch; the ledger keeps it
+from writing.
 
-Where things are: `states.py` every legal move; `sql/` every write, one file per aggregate; `managers/` the typed way in;
-`models.py` columns, CHECKs and indexes.
+Where things are: `states.py` every legal move; `sql/` every write, one file per aggregate; `managers/` the typed way
+in; `models.py` columns, CHECKs and indexes.
 """

@@ -196,6 +196,7 @@ class Operation(LedgerModel):
     class Meta(LedgerModel.Meta):
         db_table = "ledger_operation"
         ordering = ("-operation_key",)
+        permissions = (("resolve_operation", "Can resolve unknown operations"),)
         constraints = (
             models.UniqueConstraint(fields=("run", "step_id", "effect_version"), name="operation_identity"),
             models.CheckConstraint(condition=one_of("status", OperationStatus), name="operation_status"),

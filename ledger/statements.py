@@ -21,6 +21,8 @@ from typing import Any, TypeVar
 
 import psycopg
 from django.db import DEFAULT_DB_ALIAS, OperationalError, connections, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.signals import connection_created
 from psycopg.rows import class_row
 
 Row = TypeVar("Row")
@@ -87,15 +89,23 @@ LEDGER = load(LEDGER_SQL)
 
 @contextmanager
 def session(**settings: str) -> Iterator[None]:
-    """Settings of this connection for a time: a dispatcher turns off the plans that lose on a queue's statistics."""
+    """Settings of this thread's connection for a time, also of one that takes the place of a lost one meanwhile."""
     wrapper = connections[DEFAULT_DB_ALIAS]
-    with wrapper.cursor() as cursor:
-        for name, value in settings.items():
-            cursor.execute("SELECT set_config(%s, %s, false)", (name, value))
+
+    def apply(connection: BaseDatabaseWrapper, **_: object) -> None:
+        if connection is wrapper:
+            with connection.cursor() as cursor:
+                for name, value in settings.items():
+                    cursor.execute("SELECT set_config(%s, %s, false)", (name, value))
+
+    if wrapper.connection is not None:
+        apply(wrapper)
+    connection_created.connect(apply, weak=False)
     try:
         yield
     finally:
-        if wrapper.is_usable():
+        connection_created.disconnect(apply)
+        if wrapper.connection is not None and wrapper.is_usable():
             with wrapper.cursor() as cursor:
                 cursor.execute(
                     "SELECT set_config(name, reset_val, false) FROM pg_settings WHERE name = ANY(%s)", (list(settings),)

@@ -1,4 +1,5 @@
 from django.apps import AppConfig
+from django.db.backends.signals import connection_created
 
 
 class RelayConfig(AppConfig):
@@ -7,4 +8,6 @@ class RelayConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from relay import checks  # noqa: F401 - importing it registers the checks
+        from relay import checks, database  # noqa: F401 - importing the checks registers them
+
+        connection_created.connect(database.bound_idle_transactions, dispatch_uid="relay.bound_idle_transactions")

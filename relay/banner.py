@@ -14,15 +14,19 @@ EVENT = '{"type": "hello.world", "data": {"hello": "world"}}'
 
 
 def text(address: str, credentials: Credentials) -> str:
-    """The whole text. Secrets appear only at the start that made them, or when the environment gave them."""
+    """The whole text. Secrets appear only at the start that made them up, never when the environment gave them."""
     manage = f"{_data_dir()}{shlex.quote(sys.executable)} {shlex.quote(str(MANAGE))}"
-    password = (
-        f"password {credentials.password}   (shown this once)"
-        if credentials.password
-        else f"password as before (new one: {manage} changepassword {USER})"
-    )
-    if credentials.key:
-        key, make_key, bearer = f"{credentials.key}   (shown this once)", "", shlex.quote(_header(credentials.key))
+    if credentials.password_given:
+        password = "password: the one in RELAY_BOOTSTRAP_PASSWORD"  # noqa: S105 - names it
+    elif credentials.password:
+        password = f"password {credentials.password}   (shown this once)"
+    else:
+        password = f"password as before (new one: {manage} changepassword {USER})"
+    make_key = ""
+    if credentials.key_given:
+        key, bearer = "the one in RELAY_BOOTSTRAP_KEY", '"Authorization: Bearer $RELAY_BOOTSTRAP_KEY"'
+    elif credentials.key:
+        key, bearer = f"{credentials.key}   (shown this once)", shlex.quote(f"Authorization: Bearer {credentials.key}")
     else:
         key = f"as before (new one: {manage} createkey NAME)"
         make_key, bearer = f"  RELAY_KEY=$({manage} createkey trial)\n", '"Authorization: Bearer $RELAY_KEY"'
@@ -43,10 +47,6 @@ Then submit an event:
 
 {make_key}  curl -sS {address}/v1/events -H {bearer} -H 'Content-Type: application/json' -d '{EVENT}'
 """
-
-
-def _header(key: str) -> str:
-    return f"Authorization: Bearer {key}"
 
 
 def _data_dir() -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import psycopg
 from huey import Huey, PostgresHuey, PriorityRedisHuey
@@ -17,6 +17,8 @@ from relay.env import BadVariable
 
 READ_TIMEOUT = 1
 """Seconds that an idle worker waits in LISTEN before it looks at its stop flag again."""
+REDIS_TIMEOUTS = {"socket_timeout": "5", "socket_connect_timeout": "5"}
+"""Seconds after which a Redis that does not answer is given up. Above READ_TIMEOUT, for which an idle worker waits."""
 
 
 def make(url: str) -> Huey:
@@ -28,9 +30,15 @@ def make(url: str) -> Huey:
     if urlsplit(url).scheme in ("redis", "rediss"):
         if find_spec("redis") is None:
             raise BadVariable("HUEY_URL", "names Redis, but the Python package redis is not installed")
-        return PriorityRedisHuey(**options, url=url, read_timeout=READ_TIMEOUT)
+        return PriorityRedisHuey(**options, url=with_timeouts(url), read_timeout=READ_TIMEOUT)
     where: dict[str, Any] = {"dsn": url} if url else {"connection": connect}
     return PostgresHuey(**options, **where, create_tables=False, read_timeout=READ_TIMEOUT)
+
+
+def with_timeouts(url: str) -> str:
+    """A Redis URL with our timeouts in its query, where Huey takes them from; those that it names itself stay."""
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(query=urlencode({**REDIS_TIMEOUTS, **dict(parse_qsl(parts.query))})))
 
 
 def connect() -> psycopg.Connection[Any]:

@@ -14,7 +14,7 @@ from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, register
 from django.core.checks import Warning as Warn
 
-from deliveries.timing import SETTLE_BUDGET_MS
+from deliveries.timing import SETTLE_BUDGET_MS, longest_deadline_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +28,10 @@ class Timing:
 
 
 def _lease_outlives_the_send(timing: Timing) -> CheckMessage | None:
-    needed = timing.http_timeout_ms + SETTLE_BUDGET_MS + timing.heartbeat_ms
-    if timing.lease_ttl_ms >= needed:
+    missing = timing.http_timeout_ms - longest_deadline_ms(timing.lease_ttl_ms, timing.heartbeat_ms)
+    if missing <= 0:
         return None
+    needed = timing.lease_ttl_ms + missing
     return Error(
         f"RELAY_LEASE_TTL_MS is {timing.lease_ttl_ms}, but a send may need {needed}: a lease must outlive the send it "
         "covers.",

@@ -11,6 +11,7 @@ import signal
 from types import FrameType
 from typing import Any
 
+from django.conf import settings
 from huey import Huey
 from huey.consumer import Consumer, ProcessEnvironment, Scheduler, Worker
 
@@ -18,6 +19,14 @@ from deliveries.dispatch.stopping import STOP
 from relay.processes import end_with_parent
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+def drain_seconds() -> float:
+    """How long a drain may take: whoever is still busy a moment after its last lease ran out is stuck.
+
+    The lease and not RELAY_HTTP_TIMEOUT_MS, because an endpoint's own timeout may be as long as a lease carries.
+    """
+    return float(settings.RELAY_LEASE_TTL_MS) / 1000 + 5.0
 
 
 class DrainingEnvironment(ProcessEnvironment):  # type: ignore[misc]

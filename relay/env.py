@@ -201,7 +201,7 @@ def load(environ: Mapping[str, str]) -> Config:
         heartbeat_ms=read.integer("RELAY_HEARTBEAT_MS", 5_000, least=100, most=day),
         http_timeout_ms=read.integer("RELAY_HTTP_TIMEOUT_MS", 15_000, least=100, most=day),
         sweep_ms=read.integer("RELAY_SWEEP_MS", 5_000, least=100, most=day),
-        dispatchers=read.integer("RELAY_DISPATCHERS", 2, least=1, most=256),
+        dispatchers=read.integer("RELAY_DISPATCHERS", 2, least=1, most=127),
         web_processes=read.integer("RELAY_WEB_PROCESSES", 2, least=1, most=256),
         web_threads=read.integer("RELAY_WEB_THREADS", 4, least=1, most=256),
         max_payload_bytes=read.integer("RELAY_MAX_PAYLOAD_BYTES", 262_144, least=1_024, most=64 * 1_048_576),

@@ -1,4 +1,4 @@
-"""Writes `docs/outcomes.md` from the table in `deliveries/outcomes.py`: `python -m relay.outcome_docs > docs/outcomes.md`."""
+"""Writes `docs/outcomes.md` from `deliveries/outcomes.py`: `python -m relay.outcome_docs > docs/outcomes.md`."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ The **verdict** of an attempt is decided by what was seen on the wire, never by 
 
 - *answered*: a complete final status line and header block came, after the whole request had been written. The body
   plays no part.
-- *not sent*: proven that the receiver cannot hold a complete request: nothing was offered to the socket, or the body was
-  not completely written.
+- *not sent*: proven that the receiver cannot hold a complete request: nothing was offered to the socket, or the body
+  was not completely written.
 - *unknown*: everything else. A timeout, a closed connection, a head cut short, a 2xx before the request was complete.
 
 | verdict | status | called | proves | then |
 |---|---|---|---|---|
 """
 FOOT = """
-*Not taken* is tried again by the endpoint's schedule (default: after 5 s, 5 min, 30 min, 2 h, 5 h, 10 h, 10 h, each moved
-by up to 20 %), and fails when no tries are left. *May have been taken* leaves the operation **unknown**: an endpoint that
-drops duplicates gets it again, by the same schedule, under the same ids, inside its window; for any other it waits for
-evidence or a person. Once one attempt may have been taken, a later refusal does not prove that it was not: such an
-operation never fails by itself.
+*Not taken* is tried again by the endpoint's schedule (default: after 5 s, 5 min, 30 min, 2 h, 5 h, 10 h, 10 h, each
+moved by up to 20 %), and fails when no tries are left. *May have been taken* leaves the operation **unknown**: an
+endpoint that drops duplicates gets it again, by the same schedule, under the same ids, inside its window; for any other
+it waits for evidence or a person. Once one attempt may have been taken, a later refusal does not prove that it was not:
+such an operation never fails by itself.
 """
 PROVES = {
     Effect.ACCEPTED: "taken",
@@ -38,8 +38,8 @@ PROVES = {
 
 def _status(row: Row) -> str:
     if row.verdict != ANSWERED:
-        return "any or none" if row.verdict == NOT_SENT else "–"
-    return ", ".join(str(low) if low == high else f"{low}–{high}" for low, high in row.ranges)  # noqa: RUF001
+        return "any or none" if row.verdict == NOT_SENT else "none"
+    return ", ".join(str(low) if low == high else f"{low} to {high}" for low, high in row.ranges)
 
 
 def render() -> str:

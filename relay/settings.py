@@ -7,7 +7,7 @@ from typing import Any
 
 import django_stubs_ext
 
-from relay import broker, env, secret_key, unfold
+from relay import broker, database, env, secret_key, unfold
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 CONFIG = env.current()
@@ -92,21 +92,7 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 # --- the database and the doorbell -------------------------------------------------------------------------------
 
-_LIBPQ_TO_DJANGO = {"dbname": "NAME", "user": "USER", "password": "PASSWORD", "host": "HOST", "port": "PORT"}
-
-DATABASES: dict[str, dict[str, Any]] = {
-    "default": {
-        "ENGINE": "django.db.backends.postgresql",
-        **{_LIBPQ_TO_DJANGO[key]: value for key, value in CONFIG.database.items() if key in _LIBPQ_TO_DJANGO},
-        "OPTIONS": {
-            "application_name": "relay",
-            **{key: value for key, value in CONFIG.database.items() if key not in _LIBPQ_TO_DJANGO},
-        },
-        # A new connection per request costs PostgreSQL about 5 ms.
-        "CONN_MAX_AGE": None,
-        "CONN_HEALTH_CHECKS": True,
-    },
-}
+DATABASES: dict[str, dict[str, Any]] = {"default": database.settings_for(CONFIG.database)}
 
 try:
     HUEY = broker.make(CONFIG.huey_url)

@@ -21,8 +21,8 @@ from django.conf import settings
 from django.core.management import call_command
 from django.db import connections
 
-from deliveries.timing import SETTLE_BUDGET_MS
 from relay import banner, bootstrap, embedded, web
+from relay.consumer import drain_seconds
 from relay.env import Config
 from relay.server_account import tell
 from relay.supervisor import Child, GivenUp, Restarts
@@ -46,10 +46,9 @@ class Up:
         self.stop_asked_at: float | None = None
         self.hurry = False
         self.postgres_restarts = Restarts("PostgreSQL server")
-        workers_seconds = (settings.RELAY_HTTP_TIMEOUT_MS + 3 * SETTLE_BUDGET_MS) / 1000
         # Stopped in this order.
         self.web = Child("web server", ("serve", "--skip-checks"), web.DRAIN_SECONDS + 5.0)
-        self.workers = Child("workers", ("run_huey", "--skip-checks"), workers_seconds)
+        self.workers = Child("workers", ("run_huey", "--skip-checks"), drain_seconds() + 5.0)
 
     def run(self) -> int:
         with ExitStack() as stack:

@@ -34,7 +34,9 @@ class RetryIn(_Given):
     """When to try again."""
 
     schedule: list[int] = Field(default=_UNSENT, description="Seconds between attempts.", examples=[[5, 300, 1800]])
-    jitter: float = Field(default=_UNSENT, description="0 to 1: the share by which a delay may be longer.")
+    jitter: float = Field(
+        default=_UNSENT, description="0 to 1: the share of itself by which a delay may be longer or shorter."
+    )
     max_age_hours: int = Field(default=_UNSENT, description="No try after this many hours.")
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from enum import Enum
 from functools import lru_cache
 
 from deliveries import sealing, signing
@@ -27,6 +27,7 @@ STRETCHES = 8
 class _PickRow:
     walked_to: uuid.UUID | None
     steps: int
+    endpoints: int
     operation_key: int | None
 
 
@@ -63,8 +64,8 @@ class Delivery:
 
     def age_s(self, monotonic: float) -> float:
         """Seconds since the delivery was first due."""
-        first_due = self.content.deliver_at or self.content.created_at
-        return (self.moment(monotonic) - first_due).total_seconds()
+        made, wanted = self.content.created_at, self.content.deliver_at
+        return (self.moment(monotonic) - (made if wanted is None else max(made, wanted))).total_seconds()
 
 
 @dataclass(slots=True)
@@ -75,24 +76,35 @@ class Walk:
     dispatchers: int = 1
     cursor: uuid.UUID = FIRST
     started_at_first: bool = True
+    open_endpoints: int = 0
 
 
-def claim(walk: Walk, *, owner: str, batch: int, ttl_ms: int) -> tuple[list[Delivery], bool]:
-    """Claim up to `batch` due deliveries under leases of `ttl_ms`; and whether the walk came round without finding any.
+class Found(Enum):
+    """What a walk over the endpoints came to."""
+
+    WORK = "work"
+    MORE = "more"  # nothing in the stretch that was walked: walk on
+    BUSY = "busy"  # something is due, but its windows are full, or another dispatcher is taking it
+    NOTHING = "nothing"
+
+
+def claim(walk: Walk, *, owner: str, batch: int, ttl_ms: int) -> tuple[list[Delivery], Found]:
+    """Claim up to `batch` due deliveries under leases of `ttl_ms`; and what the walk came to.
 
     Guarantee: each is on record as claimed by `owner` (epoch, revision, attempt number) before this returns, so before
-    a byte of it can be sent. Limit: one call walks a bounded number of endpoints; "none, and not round" asks for more.
+    a byte of it can be sent. Limit: one call walks a bounded number of endpoints.
     """
-    came_round = False
+    came_round, busy = False, False
     for _ in range(STRETCHES):
         found = _claim_stretch(walk, owner, batch, ttl_ms)
         if found:
-            return found, False
+            return found, Found.WORK
+        busy = busy or walk.open_endpoints > 0
         if walk.cursor == FIRST:
             if came_round or walk.started_at_first:
-                return [], True
+                return [], Found.BUSY if busy else Found.NOTHING
             came_round = True
-    return [], False
+    return [], Found.MORE
 
 
 def _claim_stretch(walk: Walk, owner: str, batch: int, ttl_ms: int) -> list[Delivery]:
@@ -108,6 +120,7 @@ def _claim_stretch(walk: Walk, owner: str, batch: int, ttl_ms: int) -> list[Deli
             },
         )
         following = picked[0].walked_to if picked[0].steps == STEPS and picked[0].walked_to else FIRST
+        walk.open_endpoints = picked[0].endpoints
         keys = [row.operation_key for row in picked if row.operation_key is not None]
         if not keys:
             return [], {}, {}, following
@@ -129,11 +142,6 @@ def _claim_stretch(walk: Walk, owner: str, batch: int, ttl_ms: int) -> list[Deli
         Delivery(claim, contents[claim.request_ref], endpoints[claim.endpoint_id], claimed_at, expires_at)
         for claim in claims
     ]
-
-
-def longest_hold_s(deliveries: Iterable[Delivery], now: float) -> float:
-    """Seconds until the first of these leases runs out; infinity when there are none."""
-    return min((delivery.expires_at - now for delivery in deliveries), default=float("inf"))
 
 
 @lru_cache(maxsize=4096)

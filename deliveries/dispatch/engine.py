@@ -17,20 +17,22 @@ from django.db import DEFAULT_DB_ALIAS, DataError, IntegrityError, connections
 from django.db import Error as DatabaseError
 
 from deliveries.dispatch import claiming, settling, wire
-from deliveries.dispatch.claiming import Delivery, Walk
+from deliveries.dispatch.claiming import Delivery, Found, Walk
 from deliveries.dispatch.settling import Report
 from deliveries.outcomes import NOT_SENT
 from deliveries.sealing import SealBroken
 from deliveries.signing import BadSecret
-from deliveries.timing import SETTLE_BUDGET_MS
+from deliveries.timing import SETTLE_BUDGET_MS, longest_deadline_ms
 from deliveries.transport.base import Evidence, Outcome, Transport
-from ledger.managers import lease
-from ledger.outcome import Applied
+from ledger.managers import lease, operation
+from ledger.managers.operation import Claimed
+from ledger.outcome import Applied, Rejected
 
 log = logging.getLogger("relay.dispatch")
 
 IDLE_POLL_S = 0.5
 """How long an idle dispatcher waits for a call before it looks by itself: retries come due without one."""
+PAUSES = {Found.NOTHING: IDLE_POLL_S, Found.BUSY: 0.05}
 SETTLE_AFTER_S = 0.005
 """How long an answer waits for company before it is settled."""
 DATABASE_PAUSE_S = 0.2
@@ -60,7 +62,7 @@ class Limits:
 
         An endpoint may have been saved when leases were longer. It is sent with less patience, rather than never.
         """
-        return min(wanted or self.timeout_ms, self.ttl_ms - self.heartbeat_ms - SETTLE_BUDGET_MS)
+        return min(wanted or self.timeout_ms, longest_deadline_ms(self.ttl_ms, self.heartbeat_ms))
 
 
 class Engine:
@@ -80,6 +82,8 @@ class Engine:
         self.settled = 0
         self._oldest_report = 0.0
         self._unconfirmed = False  # a renewal was asked for, and its answer never came
+        self._unread = False  # so was a claim or a settle: what became of it must be read back
+        self._given_up: set[int] = set()  # sent, not to be settled by us, and perhaps still claimed in our name
         self._look_at = 0.0  # when to look for due work again
         self._renew_at = time.monotonic() + limits.heartbeat_ms / 1000
 
@@ -91,14 +95,16 @@ class Engine:
         now = time.monotonic()
         if room < self.limits.in_flight // 2 or now < self._look_at:
             return
-        found, exhausted = claiming.claim(
+        self._unread = True
+        deliveries, found = claiming.claim(
             self.walk, owner=self.owner, batch=min(self.limits.batch, room), ttl_ms=self.limits.ttl_ms
         )
-        for delivery in found:
+        self._unread = False
+        for delivery in deliveries:
             self.held[delivery.key] = delivery
             self.ready.append(delivery)
-        if exhausted:
-            self._look_at = time.monotonic() + IDLE_POLL_S
+        if found in PAUSES:
+            self._look_at = time.monotonic() + PAUSES[found]
 
     def send(self) -> None:
         """Send what is ready and whose lease outlives the send; the rest waits for a renewal or is given back.
@@ -162,12 +168,14 @@ class Engine:
             if len(self.reports) < self.limits.batch and waited < SETTLE_AFTER_S and not now_or_never:
                 return
             batch, rest = self.reports[: self.limits.batch], self.reports[self.limits.batch :]
+            self._unread = True
             self._settle(batch)
+            self._unread = False
             # Only now: had the write failed, the same reports would be offered again while their leases hold.
             self.reports = rest
             self.settled += len(batch)
             for report in batch:
-                self.held.pop(report.delivery.key, None)
+                self._let_go(report.delivery)
             self._look_at = 0.0  # the windows of their endpoints have room again
 
     def _settle(self, batch: list[Report]) -> None:
@@ -176,26 +184,59 @@ class Engine:
         The one that cannot be written down is left to the reconciler, which will call it unknown: it was sent.
         """
         try:
-            settling.settle(batch, owner=self.owner)
+            answers = settling.settle(batch, owner=self.owner)
         except (DataError, IntegrityError) as refused:
             if len(batch) == 1:
                 # Not the message: PostgreSQL quotes the value that it refused, which may be a receiver's answer.
                 log.error("operation %s cannot be settled: %s", batch[0].delivery.key, type(refused).__name__)  # noqa: TRY400
+                self._given_up.add(batch[0].delivery.key)
                 return
             middle = len(batch) // 2
             self._settle(batch[:middle])
             self._settle(batch[middle:])
+        else:
+            self._given_up.update(key for key, answer in answers.items() if isinstance(answer, Rejected))
+
+    def read_back(self) -> None:
+        """Learn what became of a claim or a settle whose COMMIT was not answered, before anything else is begun.
+
+        Claims that were made, and of which this engine never heard, are given back: nothing of them was sent. Reports
+        that were settled are let go.
+        """
+        if not self._unread:
+            return
+        written = settling.already_written(self.reports, owner=self.owner) if self.reports else set()
+        done = [one for one in self.reports if (one.delivery.key, one.delivery.claim.attempts) in written]
+        strays = [claim for claim in operation.held_by(self.owner) if not self._knows(claim)]
+        if strays:
+            settling.give_back(strays, owner=self.owner)
+            log.warning("%d claims whose answer was lost are given back; nothing of them was sent", len(strays))
+        self.reports = [report for report in self.reports if report not in done]
+        for report in done:
+            self._let_go(report.delivery)
+        self._unread = False
+
+    def _knows(self, claim: Claimed) -> bool:
+        return claim.operation_key in self.held or claim.operation_key in self._given_up
+
+    def _let_go(self, delivery: Delivery) -> None:
+        if self.held.get(delivery.key) is delivery:
+            del self.held[delivery.key]
 
     # --- a slice -------------------------------------------------------------------------------------------------
 
-    def run(self, *, until: float, stopping: Callable[[], bool], tick: Callable[[], bool]) -> None:
+    def run(
+        self, *, until: float, stopping: Callable[[], bool], tick: Callable[[], bool], hand_over: Callable[[], None]
+    ) -> None:
         """Work until the monotonic time `until`, or until `stopping`; then give back what was not sent and drain.
 
         `tick` is called once a turn, does the caller's own chores, and answers whether something new may be due.
+        `hand_over` is called before the drain, which lasts as long as the slowest receiver: others claim meanwhile.
         """
         try:
             while time.monotonic() < until and not stopping():
                 self._turn(claiming=True, tick=tick)
+            hand_over()
             self.drain()
         finally:
             # After an error nobody would take these outcomes: the reconciler will call them unknown.
@@ -209,6 +250,9 @@ class Engine:
 
     def _turn(self, *, claiming: bool, tick: Callable[[], bool]) -> None:
         try:
+            self.read_back()
+            # Settled before more is claimed: what is claimed anew must not meet an old report of itself.
+            self.settle(now_or_never=self.transport.in_flight == 0)
             if tick():
                 self._look_at = 0.0
             if claiming:
@@ -221,7 +265,6 @@ class Engine:
             self.renew()
             if not claiming:
                 self._give_back()
-            self.settle(now_or_never=self.transport.in_flight == 0)
         except DatabaseError as error:
             self._without_database(error)
 
@@ -255,7 +298,7 @@ class Engine:
             if delivery.key in stopped:
                 self._report(delivery, stopped[delivery.key])
             elif delivery.key not in reported:
-                self.held.pop(delivery.key, None)
+                self._let_go(delivery)
 
     def _without_database(self, error: DatabaseError) -> None:
         """A statement failed, or its answer never came. What could not be confirmed is kept until its lease runs out.

@@ -5,14 +5,22 @@ from __future__ import annotations
 import os
 import secrets
 import socket
-from functools import lru_cache
 
-
-@lru_cache(maxsize=4)
-def _session(pid: int) -> str:
-    return f"{socket.gethostname()}:{pid}:{secrets.token_hex(4)}"
+_sessions: dict[int, str] = {}
 
 
 def current() -> str:
-    """`host:pid:nonce` of this process, the same for its whole life and never used again."""
-    return _session(os.getpid())
+    """`host:pid:nonce` of this process's session, never used again by another."""
+    pid = os.getpid()
+    if pid not in _sessions:
+        _sessions.clear()  # a fork inherits its parent's, which is not its own
+        _sessions[pid] = f"{socket.gethostname()}:{pid}:{secrets.token_hex(4)}"
+    return _sessions[pid]
+
+
+def end() -> None:
+    """End this session: what it still holds is nobody's now, and is found by the reconciler like a dead worker's.
+
+    A dispatcher that broke off calls this, because the next one in its process does not know what had been sent.
+    """
+    _sessions.pop(os.getpid(), None)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import logging
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 from django.db.models import Q
 from django.db.models.functions import Now
@@ -20,7 +21,7 @@ from deliveries.outcomes import Effect, Judgement
 from deliveries.queries import DELIVERIES
 from deliveries.transport.base import Outcome
 from ledger.managers import operation
-from ledger.managers.operation import Proof, Settled, Settlement
+from ledger.managers.operation import Claimed, Proof, Settled, Settlement
 from ledger.outcome import Applied, Rejected
 from ledger.statements import in_transaction
 
@@ -68,6 +69,12 @@ class Report:
 @dataclass(frozen=True, slots=True)
 class _Recorded:
     attempt_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    operation_key: int
+    number: int
 
 
 def record(rows: Sequence[AttemptRow]) -> None:
@@ -125,9 +132,11 @@ def settle(reports: Sequence[Report], *, owner: str) -> dict[int, Applied[Settle
         ]
         if attempts:
             record(attempts)
-        for report, judgement in judged:
-            if judgement is not None and isinstance(answers[report.delivery.key], Applied):
-                _tell_endpoint(report.delivery.endpoint, judgement)
+        _tell_endpoints(
+            (report.delivery.endpoint, judgement)
+            for report, judgement in judged
+            if judgement is not None and isinstance(answers[report.delivery.key], Applied)
+        )
         return answers
 
     answers = in_transaction(work)
@@ -189,21 +198,51 @@ def _attempt(report: Report, outcome: Outcome, judgement: Judgement, owner: str,
     )
 
 
-def _tell_endpoint(endpoint: Endpoint, judgement: Judgement) -> None:
-    """Pause an endpoint whose receiver asked for it, and disable one whose receiver is gone for good."""
-    if judgement.throttle and judgement.retry_after_s:
-        _pause(endpoint, judgement.retry_after_s)
-    if judgement.disable_endpoint is not None:
-        Endpoint.objects.filter(pk=endpoint.pk, enabled=True).update(
-            enabled=False, disabled_reason=judgement.disable_endpoint, updated_at=Now()
+def give_back(claims: Sequence[Claimed], *, owner: str) -> None:
+    """Give back claims of which nothing was sent: they are what they were, due at once, and no attempt is spent."""
+    in_transaction(
+        lambda: operation.settle(
+            [Settlement(claim, Proof.UNSENT, retry_ms=0, window_ms=None) for claim in claims], owner=owner
         )
-
-
-def _pause(endpoint: Endpoint, seconds: float) -> None:
-    until = Now() + timedelta(seconds=seconds)
-    Endpoint.objects.filter(Q(blocked_until__isnull=True) | Q(blocked_until__lt=until), pk=endpoint.pk).update(
-        blocked_until=until
     )
+
+
+def already_written(reports: Sequence[Report], *, owner: str) -> set[tuple[int, int]]:
+    """Of these reports, the (operation key, attempt number) of those that were settled: the read-back after a lost
+    COMMIT. Limit: what was given back unsent leaves no attempt, and is not found."""
+    rows = DELIVERIES["attempt.written"].rows(
+        _Written,
+        {
+            "operation_keys": [report.delivery.key for report in reports],
+            "numbers": [report.delivery.claim.attempts for report in reports],
+            "owner": owner,
+        },
+    )
+    return {(row.operation_key, row.number) for row in rows}
+
+
+def _tell_endpoints(told: Iterable[tuple[Endpoint, Judgement]]) -> None:
+    """Pause endpoints whose receivers asked for it, and disable those whose receivers are gone for good.
+
+    One update each, in key order, so that two dispatchers with the same endpoints take turns. An answer of a former URL
+    says nothing about the present one.
+    """
+    pauses: dict[UUID, float] = {}
+    gone: dict[UUID, str] = {}
+    urls: dict[UUID, str] = {}
+    for endpoint, judgement in told:
+        urls[endpoint.endpoint_id] = endpoint.url
+        if judgement.throttle and judgement.retry_after_s:
+            pauses[endpoint.endpoint_id] = max(judgement.retry_after_s, pauses.get(endpoint.endpoint_id, 0.0))
+        if judgement.disable_endpoint is not None:
+            gone[endpoint.endpoint_id] = judgement.disable_endpoint
+    for key in sorted({*pauses, *gone}):
+        there = Endpoint.objects.filter(pk=key, url=urls[key])
+        if key in pauses:
+            until = Now() + timedelta(seconds=pauses[key])
+            there.filter(Q(blocked_until__isnull=True) | Q(blocked_until__lt=until)).update(blocked_until=until)
+        if key in gone:
+            there.filter(enabled=True).update(enabled=False, disabled_reason=gone[key], updated_at=Now())
 
 
 def _headers(outcome: Outcome) -> dict[str, str]:

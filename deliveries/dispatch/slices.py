@@ -43,10 +43,17 @@ def _transport() -> CurlTransport:
     return _transports[pid]
 
 
-def work(*, chores: Callable[[], None], begun: Callable[[], None], seconds: float = SECONDS) -> bool:
+def work(
+    *,
+    chores: Callable[[], None],
+    begun: Callable[[], None],
+    hand_over: Callable[[], None],
+    seconds: float = SECONDS,
+) -> bool:
     """Dispatch for `seconds`, or until told to stop. False at once when this consumer's dispatchers are all at work.
 
-    `begun` is called once a slot is taken; `chores` about every RELAY_SWEEP_MS, between sends.
+    `begun` is called once a slot is taken; `chores` about every RELAY_SWEEP_MS, between sends; `hand_over` when the
+    slot is free again and what is in flight is still waited for.
     """
     listener = _listen()
     if listener is None:
@@ -54,12 +61,13 @@ def work(*, chores: Callable[[], None], begun: Callable[[], None], seconds: floa
     with listener:
         if listener.slot is None:
             return False
+        slot = listener.slot
         begun()
         engine = Engine(
             owner=owner.current(),
             transport=_transport(),
             limits=Limits.from_settings(),
-            walk=Walk(number=listener.slot, dispatchers=settings.RELAY_DISPATCHERS),
+            walk=Walk(number=slot, dispatchers=settings.RELAY_DISPATCHERS),
             wake=listener.fileno,
         )
         next_chores = 0.0
@@ -75,12 +83,21 @@ def work(*, chores: Callable[[], None], begun: Callable[[], None], seconds: floa
         def stopping() -> bool:
             return STOP.requested() or listener.fileno() is None
 
-        # A worker that stands still with a transaction open would keep its locks, which everybody else skips, for as
-        # long as it stands. Nobody waits longer for it than for a lease.
-        with session(**PLANS, idle_in_transaction_session_timeout=f"{settings.RELAY_LEASE_TTL_MS}ms"):
-            engine.run(until=time.monotonic() + seconds, stopping=stopping, tick=tick)
+        def yield_slot() -> None:
+            listener.leave()
+            if not STOP.requested():
+                hand_over()
+
+        lease = f"{settings.RELAY_LEASE_TTL_MS}ms"
+        # A statement that waits for longer than a lease waits for somebody who stands still.
+        try:
+            with session(**PLANS, statement_timeout=lease):
+                engine.run(until=time.monotonic() + seconds, stopping=stopping, tick=tick, hand_over=yield_slot)
+        except BaseException:
+            owner.end()
+            raise
         if engine.settled:
-            log.info("slice %d settled %d deliveries", listener.slot, engine.settled)
+            log.info("slice %d settled %d deliveries", slot, engine.settled)
     return True
 
 

@@ -22,3 +22,10 @@ SET ended_at = excluded.ended_at, started_at = excluded.started_at, verdict = ex
 WHERE attempt.ended_at IS NULL AND excluded.ended_at IS NOT NULL AND attempt.epoch = excluded.epoch
   AND attempt.owner = excluded.owner
 RETURNING attempt.attempt_id
+
+-- name: written
+-- Of these attempts, those that their own worker has settled: the read-back after a COMMIT that was not answered.
+SELECT attempt.operation_key, attempt.number
+FROM unnest(%(operation_keys)b::bigint[], %(numbers)b::int[]) AS given (operation_key, number)
+JOIN deliveries_attempt AS attempt USING (operation_key, number)
+WHERE attempt.owner = %(owner)s AND attempt.ended_at IS NOT NULL AND NOT attempt.late

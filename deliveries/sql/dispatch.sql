@@ -30,7 +30,8 @@ WITH RECURSIVE walk (endpoint_id, due_at, step) AS (
                   WHERE dispatch.endpoint_id = open.endpoint_id AND dispatch.due_at <= (SELECT clock_timestamp())
                   ORDER BY dispatch.due_at LIMIT open.in_flight) AS head
             WHERE head.until IS NULL
-            ORDER BY head.operation_key %% %(dispatchers)s::bigint <> %(number)s::bigint
+            -- Hashed: keys are dealt out to endpoints in turn, so that those of one are often all odd, or all even.
+            ORDER BY (hashint8(head.operation_key) & 2147483647) %% %(dispatchers)s::int <> %(number)s::int
             LIMIT (SELECT ceil(%(batch)s::numeric / greatest(count(*), 1)) FROM open)
         ) AS free
         JOIN ledger_dispatch AS dispatch USING (operation_key)
@@ -39,9 +40,9 @@ WITH RECURSIVE walk (endpoint_id, due_at, step) AS (
     ) AS picked
     LIMIT %(batch)s::int
 )
-SELECT walked.walked_to, walked.steps, due.operation_key
+SELECT walked.walked_to, walked.steps, walked.endpoints, due.operation_key
 FROM (SELECT (SELECT walk.endpoint_id FROM walk ORDER BY walk.step DESC LIMIT 1) AS walked_to,
-             (SELECT count(*)::int FROM walk) AS steps) AS walked
+             (SELECT count(*)::int FROM walk) AS steps, (SELECT count(*)::int FROM open) AS endpoints) AS walked
 LEFT JOIN due ON true
 
 -- name: overdue
@@ -61,17 +62,32 @@ LIMIT 1
 -- Unknown operations that nobody will send again, in key order, whose endpoint drops duplicates and whose time in which
 -- it does has not passed.
 SELECT dispatch.operation_key, dispatch.endpoint_id, operation.revision, operation.attempts,
-       extract(epoch FROM clock_timestamp() - operation.created_at)::float8 AS age_s
+       extract(epoch FROM clock_timestamp() - greatest(operation.created_at, event.deliver_at))::float8 AS age_s
 FROM ledger_dispatch AS dispatch
 JOIN ledger_operation AS operation USING (operation_key)
 JOIN ledger_run AS run ON run.run_id = operation.run_id
+JOIN deliveries_event AS event ON event.event_id = operation.request_ref
 JOIN deliveries_endpoint AS endpoint USING (endpoint_id)
 WHERE dispatch.unknown_since IS NOT NULL AND dispatch.operation_key > %(after)s::bigint
   AND dispatch.due_at IS NULL AND dispatch.until IS NULL
   AND operation.status = 'unknown' AND operation.dispatch_owner IS NULL AND run.status <> 'cancelled'
-  AND endpoint.idempotent AND endpoint.deleted_at IS NULL
+  AND endpoint.idempotent AND endpoint.enabled AND endpoint.deleted_at IS NULL
   AND operation.attempts <= cardinality(endpoint.retry_schedule)
   AND clock_timestamp() < operation.first_dispatched_at + endpoint.window_hours * interval '1 hour'
+  AND clock_timestamp() < greatest(operation.created_at, event.deliver_at)
+                          + endpoint.retry_max_age_hours * interval '1 hour'
+ORDER BY dispatch.operation_key LIMIT %(batch)s::int
+
+-- name: hopeless
+-- Unknown operations that wait for a retry which nobody will make, in key order: their endpoint is closed.
+SELECT dispatch.operation_key, operation.revision
+FROM ledger_dispatch AS dispatch
+JOIN ledger_operation AS operation USING (operation_key)
+JOIN deliveries_endpoint AS endpoint USING (endpoint_id)
+WHERE dispatch.unknown_since IS NOT NULL AND dispatch.operation_key > %(after)s::bigint
+  AND dispatch.due_at IS NOT NULL AND dispatch.until IS NULL
+  AND operation.status = 'unknown' AND operation.dispatch_owner IS NULL
+  AND (NOT endpoint.enabled OR endpoint.deleted_at IS NOT NULL)
 ORDER BY dispatch.operation_key LIMIT %(batch)s::int
 
 -- name: of_deleted

@@ -139,21 +139,24 @@ class Expired:
 
 @dataclass(frozen=True, slots=True)
 class Scheduled:
-    """An unknown operation that will be sent again under the same id."""
+    """An unknown operation that will be sent again under the same id at `due_at`, or not by itself."""
 
     operation_key: int
     revision: int
-    due_at: datetime
+    due_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """A wish to send an unknown operation again, `retry_ms` from now, inside `window_ms` of its first dispatch."""
+    """A wish to send an unknown operation again, `retry_ms` from now, inside `window_ms` of its first dispatch.
+
+    Without a `retry_ms`: to withdraw the retry that was planned.
+    """
 
     operation_key: int
     revision: int
-    retry_ms: int
-    window_ms: int
+    retry_ms: int | None
+    window_ms: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +223,11 @@ def claim(operation_keys: Sequence[int], *, owner: str, ttl_ms: int) -> tuple[li
             )
         )  # fmt: skip
     return claimed, refused
+
+
+def held_by(owner: str) -> list[Claimed]:
+    """What `owner` holds: the read-back after a claim whose COMMIT was not answered."""
+    return LEDGER["operation.held_by"].rows(Claimed, {"owner": owner})
 
 
 def settle(settlements: Sequence[Settlement], *, owner: str) -> dict[int, Applied[Settled] | Rejected]:

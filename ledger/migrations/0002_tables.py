@@ -87,6 +87,7 @@ class Migration(migrations.Migration):
             options={
                 'db_table': 'ledger_operation',
                 'ordering': ('-operation_key',),
+                'permissions': (('resolve_operation', 'Can resolve unknown operations'),),
                 'abstract': False,
                 'base_manager_name': 'objects',
             },

@@ -82,6 +82,18 @@ SELECT judged.operation_key, judged.refusal, judged.run_id, judged.task_id, judg
        judged.run_revision
 FROM judged WHERE judged.refusal IS NOT NULL
 
+-- name: held_by
+-- What an owner holds, read back: after a claim whose COMMIT was not answered, this is what it did.
+SELECT operation.operation_key, operation.run_id, run.task_id, dispatch.tenant_id, dispatch.endpoint_id,
+       operation.request_ref, operation.request_digest, operation.step_id, operation.effect_version, operation.status,
+       operation.revision, operation.attempts, operation.ambiguous, operation.first_dispatched_at,
+       operation.dispatched_at, lease.epoch, lease.expires_at, run.revision AS run_revision
+FROM ledger_dispatch AS dispatch
+JOIN ledger_operation AS operation USING (operation_key)
+JOIN ledger_run AS run ON run.run_id = operation.run_id
+JOIN ledger_lease AS lease ON lease.run_id = operation.run_id
+WHERE dispatch.until IS NOT NULL AND operation.dispatch_owner = %(owner)s AND lease.owner = %(owner)s
+
 -- name: settle
 -- Write the outcome of attempts, give the lease back and let the run follow (when no other operation of it is
 -- unsettled), row by row: a row whose owner, epoch, revision or digest is no longer current changes nothing and is
@@ -145,7 +157,7 @@ WITH sent AS MATERIALIZED (
            judged.target,
            CASE WHEN judged.verdict = 'unsent' AND judged.run_status <> 'cancelled' THEN clock_timestamp()
                 WHEN judged.target = 'prepared' THEN clock_timestamp() + judged.retry_ms * interval '1 millisecond'
-                WHEN judged.target = 'unknown' AND judged.run_status <> 'cancelled'
+                WHEN judged.target = 'unknown' AND judged.run_status <> 'cancelled' AND judged.verdict <> 'final'
                      AND clock_timestamp() + judged.retry_ms * interval '1 millisecond'
                          < judged.first_dispatched_at + judged.window_ms * interval '1 millisecond'
                      THEN clock_timestamp() + judged.retry_ms * interval '1 millisecond'
@@ -226,15 +238,18 @@ WITH late AS MATERIALIZED (
     ORDER BY lease.run_id FOR NO KEY UPDATE OF lease SKIP LOCKED
 ), locked AS MATERIALIZED (
     SELECT leased.operation_key, leased.run_id, leased.tenant_id, leased.endpoint_id, leased.owner, leased.epoch,
-           leased.expires_at, operation.dispatch_owner, operation.revision
+           leased.expires_at, operation.dispatch_owner, operation.revision, operation.due_at
     FROM leased JOIN ledger_operation AS operation USING (operation_key)
-    WHERE operation.dispatch_owner IS NOT NULL AND operation.status IN ('dispatching', 'unknown')
     ORDER BY operation.operation_key FOR NO KEY UPDATE OF operation
+), strayed AS (
+    -- The pointer speaks of a claim that the operation knows nothing of.
+    UPDATE ledger_dispatch AS dispatch SET until = NULL, due_at = locked.due_at
+    FROM locked WHERE dispatch.operation_key = locked.operation_key AND locked.dispatch_owner IS NULL
 ), judged AS MATERIALIZED (
     SELECT locked.operation_key, locked.run_id, locked.tenant_id, locked.endpoint_id, locked.owner, locked.epoch,
            locked.expires_at, locked.dispatch_owner, locked.revision,
            (locked.owner = locked.dispatch_owner AND locked.expires_at > clock_timestamp()) IS TRUE AS alive
-    FROM locked
+    FROM locked WHERE locked.dispatch_owner IS NOT NULL
 ), followed AS (
     -- Its owner renews the lease: look again when that ends. Else renewed claims would fill every batch, and what
     -- expired behind them would never be found.
@@ -273,6 +288,7 @@ FROM expired
 -- name: schedule_retry
 -- The reconciler's: an unknown operation may be sent again under the same id, at `retry_ms` from now, where that is
 -- still inside the window that its receiver promised. Outside of it nothing changes: it waits for evidence or a person.
+-- Without a `retry_ms` a retry that was planned is withdrawn: nobody would make it.
 WITH asked AS MATERIALIZED (
     SELECT given.operation_key, given.revision, given.retry_ms, given.window_ms
     FROM unnest(%(operation_keys)b::bigint[], %(revisions)b::bigint[], %(retry_ms)b::bigint[], %(window_ms)b::bigint[])
@@ -301,7 +317,8 @@ WITH asked AS MATERIALIZED (
     FROM locked
     WHERE operation.operation_key = locked.operation_key AND locked.seen_revision = locked.revision
       AND locked.status = 'unknown' AND locked.dispatch_owner IS NULL AND locked.run_status <> 'cancelled'
-      AND clock_timestamp() + locked.retry_ms * interval '1 millisecond' < locked.retry_until
+      AND (locked.retry_ms IS NULL
+           OR clock_timestamp() + locked.retry_ms * interval '1 millisecond' < locked.retry_until)
     RETURNING operation.operation_key, operation.revision, operation.due_at
 ), queued AS (
     UPDATE ledger_dispatch AS dispatch SET due_at = scheduled.due_at

@@ -8,7 +8,8 @@ named AS MATERIALIZED (
     SELECT ledger_uuid7() AS task_id, ledger_uuid7() AS run_id,
            nextval('ledger_operation_operation_key_seq') AS operation_key,
            wanted.tenant_id, wanted.event_id, wanted.endpoint_id, wanted.request_digest, wanted.step_id, wanted.tool,
-           coalesce(wanted.due_at, clock_timestamp()) AS due_at
+           -- Never in the past: what is due first stands first in its endpoint's window.
+           greatest(wanted.due_at, clock_timestamp()) AS due_at
     FROM wanted
 ), opened_tasks AS (
     INSERT INTO ledger_task (task_id, tenant_id, event_id, endpoint_id, active_run_id)

@@ -133,7 +133,7 @@ def test_a_decision_that_is_not_whole_changes_nothing(
 def test_without_the_right_there_is_neither_button_nor_page(
     person: Callable[..., Client], unknown: rows.Planted
 ) -> None:
-    viewer = person("ledger.view_dispatch", "ledger.view_operation", "ledger.view_task")
+    viewer = person("ledger.view_dispatch", "ledger.view_operation", "ledger.view_task", "ledger.change_operation")
     for page in (
         "/admin/ledger/dispatch/",
         f"/admin/ledger/operation/{unknown.operation_key}/change/",
@@ -146,7 +146,7 @@ def test_without_the_right_there_is_neither_button_nor_page(
 
 
 def test_an_operator_has_the_button_on_every_page_of_it(person: Callable[..., Client], unknown: rows.Planted) -> None:
-    operator = person("ledger.view_dispatch", "ledger.view_operation", "ledger.view_task", "ledger.change_operation")
+    operator = person("ledger.view_dispatch", "ledger.view_operation", "ledger.view_task", "ledger.resolve_operation")
     for page in (
         "/admin/ledger/dispatch/",
         f"/admin/ledger/operation/{unknown.operation_key}/change/",

@@ -9,6 +9,7 @@ import pytest
 from deliveries import endpoints, ids
 from deliveries.models import Endpoint
 from deliveries.sealing import unseal
+from deliveries.transport.base import Refused, header_lines
 from tests.api import rows
 from tests.api.rows import URL, Caller
 
@@ -42,6 +43,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"headers": {"X-A": "a\r\nX-B: b"}}, "headers"),
     ({"headers": {"X-A": "a\u0000"}}, "headers"),
     ({"headers": {"X-A": " a"}}, "headers"),
+    ({"headers": {"X-A": "a\tb"}}, "headers"),
+    ({"headers": {"X" * 101: "a"}}, "headers"),
     ({"headers": {"X-A": "é"}}, "headers"),
     ({"headers": {"X-A": "v" * 4097}}, "headers"),
     ({"headers": {"X-A": "1", "x-a": "2"}}, "headers"),
@@ -52,6 +55,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         for name in (
             "Host", "content-length", "Transfer-Encoding", "connection", "Expect", "Content-Type", "Webhook-Id",
             "webhook-anything", "Idempotency-Key", "Relay-Run-Id", "traceparent", "Proxy-Authorization", "TE",
+            "HTTP2-Settings",
         )
     ),
     ({"enabled": "yes"}, "enabled"),
@@ -227,3 +231,18 @@ def test_endpoints_are_listed_newest_first_in_pages(mine: Caller) -> None:
 def test_the_longest_timeout_follows_the_lease(settings: Any) -> None:
     settings.RELAY_LEASE_TTL_MS, settings.RELAY_HEARTBEAT_MS = 60_000, 10_000
     assert endpoints.longest_timeout_ms() == 45_000
+
+
+NAMES = ["X-A", "Authorization", "http2-settings", "Host", "te", "Trailer", "a b", "a:b", "", "x\n", "é", "webhook-x"]
+VALUES = ["", "a", "a b", "a\tb", "a\r\nb", "a\0b", "a\x7f", "é", "\u2028"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("value", VALUES)
+def test_a_header_that_can_be_stored_can_be_sent(name: str, value: str, mine: Caller) -> None:
+    try:
+        sendable = bool(header_lines(((name, value),)))
+    except Refused:
+        sendable = False
+    stored = mine.post("/v1/endpoints", {"url": URL, "headers": {name: value}}).status_code == 201
+    assert stored == (sendable and not name.startswith("webhook-"))

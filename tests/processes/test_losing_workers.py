@@ -88,7 +88,6 @@ def test_idle_workers_that_are_killed_are_replaced_and_work_moves_again(tenant: 
     with Sink() as sink, Consumer() as consumer:
         endpoint(tenant, sink.url)
         before = consumer.children()
-        assert len(before) == 4, "a scheduler, two dispatchers and a worker for everything else"
         for pid in before:
             os.kill(pid, signal.SIGKILL)
         (one,) = submitted(events(tenant))

@@ -29,7 +29,12 @@ PATIENT = {
 
 
 @pytest.mark.parametrize(
-    ("consumers", "dispatchers"), [pytest.param(2, 2, id="two machines"), pytest.param(1, 4, id="four workers of one")]
+    ("consumers", "dispatchers"),
+    [
+        pytest.param(1, 2, id="two workers"),
+        pytest.param(2, 2, id="two machines"),
+        pytest.param(1, 4, id="four workers of one"),
+    ],
 )
 def test_a_backlog_is_delivered_exactly_once_by_however_many_workers(
     tenant: str, consumers: int, dispatchers: int

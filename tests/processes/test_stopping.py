@@ -31,7 +31,9 @@ def test_a_stop_settles_what_is_in_flight_and_leaves_the_rest_as_it_was(tenant: 
             wanted = submitted(events(tenant, BACKLOG))
             sink.wait_for(IN_FLIGHT)
             consumer.kill(signum)
-            wait_until(lambda: len(consumer.children()) < 4, SOON_S, "the stop is under way: the scheduler has gone")
+            wait_until(
+                lambda: len(consumer.children()) < consumer.processes, SOON_S, "the stop is under way: the idle go"
+            )
             consumer.kill(signum)  # an impatient second one changes nothing
             assert sink.let_go() == IN_FLIGHT
             assert consumer.wait() == 0

@@ -186,6 +186,7 @@ def test_the_printed_line_works_as_pasted_and_its_event_reaches_a_receiver(up: C
 
 def test_after_kill_9_nothing_is_left_behind_and_the_next_start_finds_the_data(up: Callable[..., Up]) -> None:
     first = up(RELAY_BOOTSTRAP_KEY="chosen-by-hand-0123456789").ready()
+    assert "chosen-by-hand" not in first.output
     family = first.family()
     first.process.kill()
     first.wait()

@@ -54,3 +54,39 @@ def test_a_patrol_walks_in_stretches_and_says_when_it_came_to_the_end() -> None:
         after, steps = patrolled.walked_to, steps + 1
         repaired.append(patrolled.repaired)
     assert (repaired, after, steps) == ([2, 2, 1], planted[-1].operation_key, 3)
+
+
+def test_a_pointer_that_speaks_of_a_claim_that_is_none_is_put_right() -> None:
+    waiting = rows.plant("prepared")
+    rows.change("ledger_dispatch", {"operation_key": waiting.operation_key}, until=rows.from_now(-1000))
+    assert dispatch.repair(0, batch=10).repaired == 1
+    pointer = rows.queued(waiting)
+    assert pointer is not None
+    assert (pointer["until"], pointer["due_at"]) == (None, rows.operation(waiting)["due_at"])
+
+
+def test_a_pointer_that_says_nothing_of_a_claim_is_put_right_and_its_claim_expires() -> None:
+    lost = rows.plant("dispatching", lease_ms=-1000, until_ms=-1000)
+    rows.change("ledger_dispatch", {"operation_key": lost.operation_key}, until=None)
+    assert not operation.expire_claims(batch=10, owner=OWNER)
+    assert dispatch.repair(0, batch=10).repaired == 1
+    assert [one.operation_key for one in operation.expire_claims(batch=10, owner=OWNER)] == [lost.operation_key]
+
+
+def test_pointers_to_claims_that_are_none_do_not_keep_the_sweep_from_those_behind_them() -> None:
+    stray = rows.plant("prepared")
+    rows.change("ledger_dispatch", {"operation_key": stray.operation_key}, until=rows.from_now(-HOUR_MS))
+    lost = rows.plant("dispatching", lease_ms=-1000, until_ms=-1000)
+    assert not operation.expire_claims(batch=1, owner=OWNER)
+    assert [one.operation_key for one in operation.expire_claims(batch=1, owner=OWNER)] == [lost.operation_key]
+    pointer = rows.queued(stray)
+    assert pointer is not None
+    assert (pointer["until"], pointer["due_at"]) == (None, rows.operation(stray)["due_at"])
+
+
+def test_a_pointer_that_is_right_is_left_alone() -> None:
+    for status in ("prepared", "dispatching", "unknown"):
+        rows.plant(status)
+    before = rows.rows("ledger_dispatch")
+    assert dispatch.repair(0, batch=10).repaired == 0
+    assert rows.rows("ledger_dispatch") == before

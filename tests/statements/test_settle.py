@@ -153,14 +153,25 @@ def test_once_ambiguous_a_later_refusal_does_not_prove_that_the_first_send_was_n
     assert isinstance(settle(planted, Proof.AMBIGUOUS, retry_ms=0), Applied)
     (claim,), _ = operation.claim([planted.operation_key], owner=RIVAL, ttl_ms=TTL_MS)
     assert (claim.status, claim.ambiguous, claim.attempts) == ("unknown", True, 2)
-    for proof in (Proof.NOT_TAKEN, Proof.FINAL):
-        answer = settle(planted, proof, claim=claim, owner=RIVAL, retry_ms=0)
-        assert isinstance(answer, Applied)
-        assert answer.row.status == "unknown"
-        (claim,), _ = operation.claim([planted.operation_key], owner=RIVAL, ttl_ms=TTL_MS)
+    answer = settle(planted, Proof.NOT_TAKEN, claim=claim, owner=RIVAL, retry_ms=0)
+    assert isinstance(answer, Applied)
+    assert answer.row.status == "unknown"
+    (claim,), _ = operation.claim([planted.operation_key], owner=RIVAL, ttl_ms=TTL_MS)
     answer = settle(planted, Proof.ACCEPTED, claim=claim, owner=RIVAL)
     assert isinstance(answer, Applied)
     assert answer.row.status == "succeeded"
+
+
+def test_once_ambiguous_a_receiver_that_is_gone_leaves_it_unknown_for_a_person() -> None:
+    planted = rows.plant("dispatching")
+    assert isinstance(settle(planted, Proof.AMBIGUOUS, retry_ms=0), Applied)
+    (claim,), _ = operation.claim([planted.operation_key], owner=RIVAL, ttl_ms=TTL_MS)
+    answer = settle(planted, Proof.FINAL, claim=claim, owner=RIVAL, retry_ms=0)
+    assert isinstance(answer, Applied)
+    assert (answer.row.status, answer.row.due_at) == ("unknown", None)
+    pointer = rows.queued(planted)
+    assert pointer is not None
+    assert (pointer["due_at"], pointer["until"]) == (None, None)
 
 
 def test_unknown_since_is_when_it_became_unknown_and_not_when_it_was_last_sent() -> None:

@@ -21,9 +21,11 @@ class Consumer(Program):
     def __init__(self, dispatchers: int = 2, **environment: str) -> None:
         super().__init__(RELAY_DISPATCHERS=str(dispatchers), **environment)
         self.dispatchers = dispatchers
+        self.processes = 2 * dispatchers + 2
+        """A scheduler, two workers for each dispatcher and one for everything else."""
 
     def ready(self) -> bool:
-        """Every dispatcher listens and holds its slot in the database."""
+        """All its processes run, and every dispatcher listens and holds its slot in the database."""
         place = zlib.crc32(f"{socket.gethostname()}:{self.pid}".encode()) & 0x00FFFFFF
         at_work = database.scalar(
             "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted AND classid::bigint = %s"
@@ -32,7 +34,7 @@ class Consumer(Program):
             SLOTS,
             place,
         )
-        return at_work == self.dispatchers
+        return at_work == self.dispatchers and len(self.children()) == self.processes
 
 
 def pid_of(owner: str) -> int:

@@ -80,6 +80,7 @@ def test_a_switch_has_many_spellings(text: str, meant: bool) -> None:
         ("RELAY_HEARTBEAT_MS", "5s"),
         ("RELAY_HTTP_TIMEOUT_MS", "1.5"),
         ("RELAY_DISPATCHERS", "0"),
+        ("RELAY_DISPATCHERS", "128"),
         ("RELAY_SWEEP_MS", "١٢٣٤"),
         ("RELAY_MAX_PAYLOAD_BYTES", "12"),
         ("RELAY_EGRESS_ALLOW", "10.0.0.1/8"),

@@ -3,15 +3,16 @@ from __future__ import annotations
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from deliveries import ids
 from deliveries.api import present
 from ledger.models import Task
+from relay.commands import DatabaseCommand
 from relay.story import tell
 
 
-class Command(BaseCommand):
+class Command(DatabaseCommand):
     help = "Tell the whole life of one delivery: runs, terms, attempts, takeovers, refused writes and decisions."
 
     def add_arguments(self, parser: ArgumentParser) -> None:

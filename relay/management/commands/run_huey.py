@@ -7,11 +7,11 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import CommandError
 from django.utils.module_loading import autodiscover_modules
+from huey.constants import WORKER_PROCESS
 from huey.consumer_options import ConsumerConfig
 from huey.contrib.djhuey.management.commands import run_huey
 
-from deliveries.timing import SETTLE_BUDGET_MS
-from relay.consumer import DrainingConsumer
+from relay.consumer import DrainingConsumer, drain_seconds
 
 
 class Command(run_huey.Command):  # type: ignore[misc]
@@ -19,12 +19,18 @@ class Command(run_huey.Command):  # type: ignore[misc]
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         super().add_arguments(parser)
-        # Dispatchers linger in their task, so one worker more is kept for all the others.
-        parser.set_defaults(workers=settings.RELAY_DISPATCHERS + 1, worker_type="process", health_check_interval=1.0)
-        # Longer than a send and its settling can take: whoever is still busy then is stuck.
-        parser.set_defaults(shutdown_timeout=(settings.RELAY_HTTP_TIMEOUT_MS + 2 * SETTLE_BUDGET_MS) / 1000)
+        # A dispatcher that ends its slice drains while its successor already claims, so there may be two for each
+        # slot; and one worker more is kept for all other tasks.
+        parser.set_defaults(workers=2 * settings.RELAY_DISPATCHERS + 1, worker_type="process")
+        parser.set_defaults(health_check_interval=1.0, shutdown_timeout=drain_seconds())
 
     def handle(self, *args: Any, **options: Any) -> None:
+        if options["worker_type"] != WORKER_PROCESS:
+            raise CommandError(
+                "--worker-type must be process: a dispatcher's transport belongs to one process and must not be shared "
+                "by threads.",
+                returncode=2,
+            )
         if not options.pop("disable_autoload"):
             autodiscover_modules("tasks")
         config = ConsumerConfig(
