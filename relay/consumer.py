@@ -73,6 +73,11 @@ class DrainingConsumer(Consumer):  # type: ignore[misc]
         self._signum = signum
         self._restart, self._graceful = self._signal_actions[signum]
 
+    def start(self) -> None:
+        """Huey sets its handlers last, and would be killed by a signal that comes while its workers start."""
+        self._set_signal_handlers()
+        super().start()
+
     def _set_signal_handlers(self) -> None:
         self._signal_actions.update(dict.fromkeys(STOP_SIGNALS, (False, True)))
         super()._set_signal_handlers()

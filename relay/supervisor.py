@@ -8,8 +8,11 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import psutil
 
 from relay.processes import bound_to_parent
 from relay.server_account import tell
@@ -79,10 +82,18 @@ class Child:
                 return
             except subprocess.TimeoutExpired:
                 if time.monotonic() > deadline or hurry():
-                    tell(f"The {self.name} did not stop in time and was killed.")
-                    self.process.kill()
-                    self.process.wait()
+                    tell(f"The {self.name} did not stop in time: killed.")
+                    self._kill(self.process)
                     return
+
+    def _kill(self, process: subprocess.Popen[bytes]) -> None:
+        """End it with all that it started: left alone, its workers would drain, and go on for a while."""
+        family = psutil.Process(process.pid).children(recursive=True)
+        process.kill()
+        for member in family:
+            with suppress(psutil.NoSuchProcess):
+                member.kill()
+        process.wait()
 
 
 def _how(code: int) -> str:

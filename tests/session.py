@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import tempfile
 from pathlib import Path
 
@@ -18,6 +19,9 @@ SECRET_KEY = "of-no-use-outside-the-tests-0123456789-0123456789"
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # As in `nohup … &`. Programs would inherit it, and the tests stop them as a terminal does.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     for name in [name for name in os.environ if name.startswith("RELAY_") or name == "HUEY_URL"]:
         del os.environ[name]
     folder = Path(tempfile.mkdtemp(prefix="relay-tests-"))

@@ -83,6 +83,7 @@ class Engine:
         self._oldest_report = 0.0
         self._unconfirmed = False  # a renewal was asked for, and its answer never came
         self._unread = False  # so was a claim or a settle: what became of it must be read back
+        self._away = False  # the database did not answer the last time
         self._given_up: set[int] = set()  # sent, not to be settled by us, and perhaps still claimed in our name
         self._look_at = 0.0  # when to look for due work again
         self._renew_at = time.monotonic() + limits.heartbeat_ms / 1000
@@ -226,27 +227,37 @@ class Engine:
     # --- a slice -------------------------------------------------------------------------------------------------
 
     def run(
-        self, *, until: float, stopping: Callable[[], bool], tick: Callable[[], bool], hand_over: Callable[[], None]
+        self,
+        *,
+        until: float,
+        stopping: Callable[[], bool],
+        orphaned: Callable[[], bool],
+        tick: Callable[[], bool],
+        hand_over: Callable[[], None],
     ) -> None:
         """Work until the monotonic time `until`, or until `stopping`; then give back what was not sent and drain.
 
         `tick` is called once a turn, does the caller's own chores, and answers whether something new may be due.
         `hand_over` is called before the drain, which lasts as long as the slowest receiver: others claim meanwhile.
+        A process that is `orphaned` waits for no database: whoever ended its parent has most likely ended that too.
         """
         try:
             while time.monotonic() < until and not stopping():
                 self._turn(claiming=True, tick=tick)
             hand_over()
-            self.drain()
+            self.drain(orphaned)
         finally:
             # After an error nobody would take these outcomes: the reconciler will call them unknown.
             self.transport.abort(list(self.held))
 
-    def drain(self) -> None:
+    def drain(self, orphaned: Callable[[], bool] = lambda: False) -> None:
         """Give back what was not sent, wait for what is in flight to its deadline, and settle all of it."""
         self._give_back()
         while self.held:
             self._turn(claiming=False, tick=lambda: False)
+            if self._away and orphaned():
+                log.warning("orphaned, without a database: %d deliveries are left to the reconciler", len(self.held))
+                return
 
     def _turn(self, *, claiming: bool, tick: Callable[[], bool]) -> None:
         try:
@@ -265,6 +276,7 @@ class Engine:
             self.renew()
             if not claiming:
                 self._give_back()
+            self._away = False
         except DatabaseError as error:
             self._without_database(error)
 
@@ -307,6 +319,7 @@ class Engine:
         long as the database is away: `settle` will refuse it, and record it as evidence.
         """
         log.warning("the database did not answer (%s); %d deliveries held", type(error).__name__, len(self.held))
+        self._away = True
         connections[DEFAULT_DB_ALIAS].close()
         now = time.monotonic()
         if self._unconfirmed:

@@ -92,7 +92,13 @@ def work(
         # A statement that waits for longer than a lease waits for somebody who stands still.
         try:
             with session(**PLANS, statement_timeout=lease):
-                engine.run(until=time.monotonic() + seconds, stopping=stopping, tick=tick, hand_over=yield_slot)
+                engine.run(
+                    until=time.monotonic() + seconds,
+                    stopping=stopping,
+                    orphaned=STOP.orphaned,
+                    tick=tick,
+                    hand_over=yield_slot,
+                )
         except BaseException:
             owner.end()
             raise

@@ -31,8 +31,10 @@ class Stop:
 
     def requested(self) -> bool:
         """True once the consumer drains, or is gone: an orphan must not go on working."""
-        if self._flag is not None and self._flag.is_set():
-            return True
+        return self.orphaned() or (self._flag is not None and self._flag.is_set())
+
+    def orphaned(self) -> bool:
+        """True once the consumer that this process works for is gone."""
         return self._parent is not None and self._parent != os.getpid() and os.getppid() != self._parent
 
 
