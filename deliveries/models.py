@@ -47,7 +47,7 @@ class Scope(models.TextChoices):
     EVENTS_WRITE = "events:write", "Submit events"
     READ = "read", "Read"
     ENDPOINTS_WRITE = "endpoints:write", "Change endpoints"
-    OPERATE = "operate", "Resolve, replay and cancel"
+    OPERATE = "operate", "Resolve unknown operations"
 
 
 class ApiKey(models.Model):

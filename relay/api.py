@@ -13,6 +13,7 @@ from django.db import InterfaceError, InternalError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse, UnreadablePostError
 from django.http.response import HttpResponseBase
 from django.urls import URLPattern, URLResolver
+from django.views.decorators.csrf import csrf_exempt
 from ninja import NinjaAPI, Router, Swagger
 from ninja.errors import AuthenticationError, HttpError, ValidationError
 from ninja.openapi.schema import OpenAPISchema
@@ -126,6 +127,12 @@ def answer(refusal: ApiError) -> HttpResponse:
     for name, value in refusal.headers.items():
         response[name] = value
     return response
+
+
+@csrf_exempt
+def no_route(request: HttpRequest) -> HttpResponse:
+    """/v1 itself, which is no address of the API."""
+    return _not_found(request, Http404())
 
 
 @api.exception_handler(ApiError)

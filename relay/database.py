@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from django.conf import settings
+from django.db import OperationalError
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 _LIBPQ_TO_DJANGO = {"dbname": "NAME", "user": "USER", "password": "PASSWORD", "host": "HOST", "port": "PORT"}
@@ -38,6 +39,19 @@ def settings_for(parameters: Mapping[str, str]) -> dict[str, Any]:
         "CONN_MAX_AGE": None,
         "CONN_HEALTH_CHECKS": True,
     }
+
+
+def away(error: OperationalError) -> str:
+    """One sentence for a database that does not answer: which it is, and why. libpq's reason holds no password."""
+    # libpq indents its guesses at the cause, which are questions; a name with several addresses has a line for each.
+    lines = [line.strip() for line in str(error).splitlines() if not line.startswith("\t")]
+    reason = "; ".join(line for line in lines if line).rstrip(".") or type(error).__name__
+    if settings.RELAY_EMBEDDED:
+        return (
+            "The database does not answer: is `manage.py up` running, and are DATABASE_URL and RELAY_DATA_DIR the same "
+            f"here as there? ({reason})"
+        )
+    return f"The database does not answer that DATABASE_URL names: {reason}."
 
 
 def bound_idle_transactions(connection: BaseDatabaseWrapper, **signal: Any) -> None:

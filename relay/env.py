@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -107,13 +108,8 @@ class Reader:
 
     def networks(self, name: str, default: str) -> tuple[Network, ...]:
         """CIDRs with commas between. A variable that is set, even to nothing, replaces the default."""
-        text = self.environ.get(name, default)
-        try:
-            return tuple(ip_network(word.strip()) for word in text.split(",") if word.strip())
-        except ValueError:
-            raise BadVariable(
-                name, "must be networks in CIDR form with commas between, such as 10.1.0.0/16,fd00::/8"
-            ) from None
+        words = self.environ.get(name, default).split(",")
+        return tuple(_network(name, word.strip()) for word in words if word.strip())
 
     def database(self, name: str) -> dict[str, str] | None:
         """libpq's parameters out of a `postgresql://` URL, or None when it is not set."""
@@ -166,10 +162,33 @@ class Reader:
         return text
 
     def directory(self, name: str, default: Path) -> Path:
-        path = Path(self.text(name, str(default))).expanduser().absolute()
-        if path.exists() and not path.is_dir():
+        try:
+            path = Path(self.text(name, str(default))).expanduser().absolute()
+            mode = path.stat().st_mode
+        except (FileNotFoundError, NotADirectoryError):
+            return path  # What stands in its way is told by who makes it.
+        except OSError as refused:
+            raise BadVariable(name, f"must be a folder that Relay may look into ({refused.strerror})") from None
+        except RuntimeError:
+            raise BadVariable(name, "begins with the home folder of a user that there is not") from None
+        if not stat.S_ISDIR(mode):
             raise BadVariable(name, "must be a folder, or a name that is still free")
         return path
+
+
+def _network(name: str, text: str) -> Network:
+    try:
+        network: Network = ip_network(text, strict=False)
+    except ValueError:
+        raise BadVariable(
+            name, "must be networks in CIDR form with commas between, such as 10.1.0.0/16,fd00::/8"
+        ) from None
+    try:
+        return ip_network(text)
+    except ValueError:
+        raise BadVariable(
+            name, f"has an address with bits set beyond the length of its prefix; the network is written {network}"
+        ) from None
 
 
 def load(environ: Mapping[str, str]) -> Config:

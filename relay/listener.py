@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import hmac
+import threading
 import time
 from collections.abc import Callable
 from datetime import datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Self
+from uuid import UUID
 
 from django.db import connections
 
-from deliveries.endpoints import create, living
+from deliveries.endpoints import create, living, update
 from deliveries.sealing import unseal
 from deliveries.signing import secret_bytes, sign
 
@@ -21,16 +23,26 @@ SHOWN_CHARACTERS = 2_000
 BODY_BYTES = 64 * 1_048_576
 
 
-def endpoint_for(url: str, tenant_id: str) -> bytes:
-    """The signing secret of the tenant's endpoint at `url`, which is made if there is none.
+def open_endpoint(url: str, tenant_id: str) -> tuple[UUID, bytes]:
+    """The id and the signing secret of the tenant's endpoint at `url`, enabled, and made if there is none.
 
     Raises `EndpointRefused` when Relay may not call that address.
     """
     try:
         known = living(tenant_id).filter(url=url).first()
         if known is not None:
-            return secret_bytes(unseal(known.secret_sealed, f"endpoint:{known.endpoint_id}"))
-        return secret_bytes(create(tenant_id, {"url": url, "description": "manage.py listen"})[1])
+            update(tenant_id, known.endpoint_id, {"url": url, "enabled": True})
+            return known.endpoint_id, secret_bytes(unseal(known.secret_sealed, f"endpoint:{known.endpoint_id}"))
+        made, secret = create(tenant_id, {"url": url, "description": "manage.py listen"})
+        return made.endpoint_id, secret_bytes(secret)
+    finally:
+        connections.close_all()
+
+
+def close_endpoint(tenant_id: str, endpoint_id: UUID) -> None:
+    """Disable it, so that no event goes to a port where nobody listens."""
+    try:
+        update(tenant_id, endpoint_id, {"enabled": False})
     finally:
         connections.close_all()
 
@@ -51,9 +63,13 @@ class Listener:
     ) -> None:
         self.server.server_close()
 
-    def serve(self) -> None:
-        """Answer until KeyboardInterrupt."""
-        self.server.serve_forever(poll_interval=0.2)
+    def serve(self, until: threading.Event) -> None:
+        """Answer until the event is set."""
+        server = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.2}, daemon=True)
+        server.start()
+        until.wait()
+        self.server.shutdown()
+        server.join()
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         listener = self

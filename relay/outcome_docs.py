@@ -22,6 +22,10 @@ The **verdict** of an attempt is decided by what was seen on the wire, never by 
 |---|---|---|---|---|
 """
 FOOT = """
+An attempt whose worker was lost before it could say has none of these: the reconciler records it as *unknown*, called
+`worker_lost`, and its operation is treated as one that *may have been taken*. Should that worker still report, what it
+saw is kept with the attempt, marked late.
+
 *Not taken* is tried again by the endpoint's schedule (default: after 5 s, 5 min, 30 min, 2 h, 5 h, 10 h, 10 h, each
 moved by up to 20 %), and fails when no tries are left. *May have been taken* leaves the operation **unknown**: an
 endpoint that drops duplicates gets it again, by the same schedule, under the same ids, inside its window; for any other

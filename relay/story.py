@@ -37,7 +37,8 @@ def _attempt(attempt: schemas.Attempt) -> list[Moment]:
         ended += f"; {attempt.error}"
     if attempt.late:
         ended += " [reported after its worker had lost the lease]"
-    return [(attempt.started_at, began), (attempt.ended_at or attempt.started_at, ended)]
+    # A lost worker told no end: that it was lost is known from when the reconciler wrote it down.
+    return [(attempt.started_at, began), (attempt.ended_at or attempt.recorded_at, ended)]
 
 
 def _takeover(takeover: schemas.Takeover) -> list[Moment]:
@@ -48,11 +49,11 @@ def _takeover(takeover: schemas.Takeover) -> list[Moment]:
 
 
 def _fenced_write(write: schemas.FencedWrite) -> list[Moment]:
-    text = (
-        f"fenced out: {write.statement} by {write.owner} under epoch {write.epoch} refused ({write.reason}); "
-        f"current were owner {write.seen_owner or 'nobody'}, epoch {write.seen_epoch}, status {write.seen_status}"
-    )
-    return [(write.refused_at, text)]
+    under = "" if write.epoch is None else f" under epoch {write.epoch}"
+    seen = {"owner": write.seen_owner, "epoch": write.seen_epoch, "status": write.seen_status}
+    current = ", ".join(f"{name} {value}" for name, value in seen.items() if value is not None)
+    text = f"fenced out: {write.statement} by {write.owner}{under} refused ({write.reason})"
+    return [(write.refused_at, f"{text}; at that moment: {current}" if current else text)]
 
 
 def _now(delivery: schemas.Delivery) -> list[str]:

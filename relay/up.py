@@ -18,12 +18,13 @@ from types import FrameType
 from urllib.parse import urlsplit
 
 from django.conf import settings
-from django.core.management import call_command
-from django.db import connections
+from django.core.management import CommandError, call_command
+from django.db import OperationalError, connections
 
 from relay import banner, bootstrap, embedded, web
 from relay.consumer import drain_seconds
-from relay.env import Config
+from relay.database import away
+from relay.env import BadVariable, Config
 from relay.server_account import tell
 from relay.supervisor import Child, GivenUp, Restarts
 
@@ -70,8 +71,13 @@ class Up:
         self._await_port(PORT_SECONDS if after_crash else 0.0)
         if self.config.embedded:
             self._start_postgres()
-        call_command("migrate", interactive=False, verbosity=0, skip_checks=True)
-        credentials = bootstrap.ensure(self.config.bootstrap_password, self.config.bootstrap_key)
+        try:
+            call_command("migrate", interactive=False, verbosity=0, skip_checks=True)
+            credentials = bootstrap.ensure(self.config.bootstrap_password, self.config.bootstrap_key)
+        except OperationalError as error:
+            raise CannotStart(away(error)) from error
+        except CommandError as refused:
+            raise CannotStart(str(refused)) from refused
         connections.close_all()  # PostgreSQL may be restarted while we wait, and our children have their own.
         self.web.start()
         self.workers.start()
@@ -147,12 +153,20 @@ class Up:
 
 
 class _claim:  # noqa: N801 - reads as the verb that it is
-    """Holds the data folder for one `up`; gives whether the last one crashed. Raises `CannotStart` when it is held."""
+    """Holds the data folder for one `up`; gives whether the last one crashed.
+
+    Raises `CannotStart` when it is held, `BadVariable` when it cannot be made or written.
+    """
 
     def __init__(self, config: Config) -> None:
-        embedded.make_data_dir(config.data_dir)
         self.path = config.data_dir / LOCK
-        self.descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            embedded.make_data_dir(config.data_dir)
+            self.descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as refused:
+            raise BadVariable(
+                "RELAY_DATA_DIR", f"must be a folder that can be made and written ({refused.strerror})"
+            ) from refused
 
     def __enter__(self) -> bool:
         try:

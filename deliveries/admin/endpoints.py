@@ -161,7 +161,7 @@ class EndpointAdmin(ReadOnlyAdmin):
                         )
                         for t in tasks
                     ],
-                    "Nothing was sent here yet. It gets events that are accepted from now on.",
+                    nothing_yet(row),
                 ),
             ),
             buttons=tuple(buttons),
@@ -262,6 +262,15 @@ def state_badge(row: Endpoint) -> SafeString:
     if not row.enabled:
         return format_html("{} {}", badge("disabled", "bad", "Disabled"), outside(row.disabled_reason, 120))
     return badge("enabled", "good", "Enabled")
+
+
+def nothing_yet(row: Endpoint) -> str:
+    """What to expect of an endpoint without deliveries."""
+    if row.deleted_at is not None:
+        return "Nothing was ever sent here. It is deleted: no event goes to it any more."
+    if not row.enabled:
+        return "Nothing was sent here yet. It is disabled: events that are accepted now do not go to it."
+    return "Nothing was sent here yet. It gets events that are accepted from now on."
 
 
 def receiver_facts(row: Endpoint) -> list[tuple[str, Any]]:

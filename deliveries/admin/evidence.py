@@ -91,12 +91,11 @@ def of_run(run: Run) -> Entry:
     return Entry(run.created_at, when(run.created_at), title, "plain", order=0, anchor=f"run-{run.run_id}")
 
 
-def of_operation(operation: Operation, name: str, link: Value) -> Entry:
-    """The moment an effect was planned."""
+def of_operation(operation: Operation, name: str, link: Value, run_made: datetime) -> Entry:
+    """The moment an effect was planned: not before its run, though one statement made both and read the clock twice."""
+    made = max(operation.created_at, run_made)
     facts = (("Operation", link), ("Digest", code(bytes(operation.request_digest).hex())))
-    return Entry(
-        operation.created_at, when(operation.created_at), f"Operation planned: {name}", "plain", facts, order=1
-    )
+    return Entry(made, when(made), f"Operation planned: {name}", "plain", facts, order=1)
 
 
 def of_lease(lease: Lease, now: datetime) -> Entry | None:
@@ -171,7 +170,8 @@ def entries(
             found.append(term)
         if run.status in ("succeeded", "failed", "cancelled"):
             found.append(of_run_end(run))
-    found += [of_operation(operation, *names[operation.operation_key]) for operation in operations]
+    made = {run.run_id: run.created_at for run in runs}
+    found += [of_operation(o, *names[o.operation_key], made[o.run_id]) for o in operations]
     found += [
         of_attempt(a)
         for a in Attempt.objects.filter(operation_key__in=keys).order_by("operation_key", "number")[:SHOWN]

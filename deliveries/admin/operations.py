@@ -113,7 +113,7 @@ class OperationAdmin(ReadOnlyAdmin):
             buttons.insert(0, Button("Resolve", url, primary=True))
         attempts = list(Attempt.objects.filter(operation_key=row.operation_key)[: evidence.SHOWN])
         happened = [
-            evidence.of_operation(row, name, code(name)),
+            evidence.of_operation(row, name, code(name), row.run.created_at),
             *(evidence.of_attempt(a) for a in attempts),
             *(evidence.of_fenced_write(f) for f in FencedWrite.objects.filter(operation_key=row.pk)[: evidence.SHOWN]),
             *(evidence.of_resolution(r) for r in Resolution.objects.filter(operation_id=row.pk)[: evidence.SHOWN]),

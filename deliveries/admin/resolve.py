@@ -59,7 +59,7 @@ CHOICES = (
         Decision.FAILED,
         "It was not delivered, and shall not be sent again",
         "Choose this when the receiver's own records show that the event never arrived, and it is no longer wanted. "
-        "The delivery ends as failed. A later replay is a new run under a new operation id. This cannot be undone.",
+        "The delivery ends as failed. This cannot be undone.",
         "Settle it as not delivered",
         "bad",
     ),

@@ -62,7 +62,10 @@ class EndpointChange(_Given):
 
     url: str = Field(default=_UNSENT, description="https, and not a private address.")
     description: str = Field(default=_UNSENT)
-    types: list[str] = Field(default=_UNSENT, description="Event types that it wants, `*` allowed; empty: all.")
+    types: list[str] = Field(
+        default=_UNSENT,
+        description="Event types that it wants; `*` stands for any characters or none; case matters. Empty: all.",
+    )
     headers: dict[str, str] = Field(default=_UNSENT, description="Sent with every request.")
     enabled: bool = Field(default=_UNSENT)
     retry: RetryIn = Field(default=_UNSENT)

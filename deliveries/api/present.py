@@ -113,6 +113,7 @@ def attempt(row: models.Attempt, operation: ledger.Operation) -> schemas.Attempt
         url=row.url,
         started_at=row.started_at,
         ended_at=row.ended_at,
+        recorded_at=row.recorded_at,
         verdict=row.verdict,
         classification=row.classification,
         http_status=row.http_status,

@@ -76,6 +76,7 @@ class Attempt(BaseModel):
     url: str
     started_at: datetime
     ended_at: datetime | None = Field(description="Null: its worker was lost before it could say.")
+    recorded_at: datetime = Field(description="When it was first written down.")
     verdict: str = Field(description="What the wire proved.", json_schema_extra=_one_of(Verdict))
     classification: str = Field(examples=["accepted"])
     http_status: int | None

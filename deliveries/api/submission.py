@@ -51,7 +51,7 @@ _REQUIRED = ("type", "data")
 _EXPECTED = {
     "type": TYPE_RULE,
     "source": f"must be text of 1 to {SOURCE_LENGTH} characters",
-    "deliver_at": "must be a time by RFC 3339 with a zone, as 2030-01-31T09:30:00Z",
+    "deliver_at": "must be a time by RFC 3339 with a zone, as 2030-01-31T09:30:00Z, from the year 1970 to 8999",
     "metadata": "must be an object whose values are text",
 }
 _whole = msgspec.json.Decoder(Submission)

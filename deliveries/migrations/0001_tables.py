@@ -65,7 +65,7 @@ class Migration(migrations.Migration):
                 ('name', models.TextField()),
                 ('lookup', models.TextField(help_text='The public part of the key, by which it is found.', unique=True)),
                 ('secret_hash', models.BinaryField(help_text='SHA-256 of the whole key.')),
-                ('scopes', django.contrib.postgres.fields.ArrayField(base_field=models.TextField(choices=[('events:write', 'Submit events'), ('read', 'Read'), ('endpoints:write', 'Change endpoints'), ('operate', 'Resolve, replay and cancel')]), size=None)),
+                ('scopes', django.contrib.postgres.fields.ArrayField(base_field=models.TextField(choices=[('events:write', 'Submit events'), ('read', 'Read'), ('endpoints:write', 'Change endpoints'), ('operate', 'Resolve unknown operations')]), size=None)),
                 ('created_at', models.DateTimeField(db_default=ledger.models.Clock())),
                 ('expires_at', models.DateTimeField(blank=True, null=True)),
                 ('revoked_at', models.DateTimeField(blank=True, null=True)),

@@ -12,6 +12,7 @@ from django.utils.safestring import SafeString
 from ledger.admin.base import ChoiceFilter, ReadOnlyAdmin
 from ledger.admin.page import Block, Facts, Page, Table
 from ledger.admin.text import badge, code, pretty, span, when
+from ledger.identity import compose
 from ledger.models import FencedWrite, Operation, Run, Takeover, Task
 from ledger.outcome import Reason
 
@@ -179,7 +180,9 @@ class FencedWriteAdmin(ReadOnlyAdmin):
     def page(self, request: HttpRequest, row: FencedWrite) -> Page:
         """What was presented beside what was current, and the evidence."""
         self.prepare(request, [row])
-        operation = Operation.objects.filter(pk=row.operation_key).first() if row.operation_key else None
+        operation = None
+        if row.operation_key:
+            operation = Operation.objects.select_related("run__task").filter(pk=row.operation_key).first()
         return Page(
             title=f"Fenced write {row.fenced_write_id}",
             heading=code(row.statement),
@@ -202,13 +205,22 @@ class FencedWriteAdmin(ReadOnlyAdmin):
                     "About",
                     (
                         ("Run", self.run_link(row.run_id, row.task)),  # type: ignore[attr-defined]
-                        ("Operation", self.link(Operation, row.operation_key, str(operation)) if operation else "—"),
+                        (
+                            "Operation",
+                            self.link(Operation, row.operation_key, whole_id(operation)) if operation else "—",
+                        ),
                         ("Refused", when(row.refused_at)),
                     ),
                 ),
                 Block("What the refused write had learned", pretty(row.evidence)),
             ),
         )
+
+
+def whole_id(operation: Operation) -> str:
+    """The operation's public id, with its tenant."""
+    run = operation.run
+    return compose(run.task.tenant_id, run.run_id, operation.step_id, operation.effect_version)
 
 
 def by_run(queryset: Any, term: str) -> Any:

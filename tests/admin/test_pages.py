@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
@@ -222,3 +223,40 @@ def test_a_secret_is_on_no_page(administrator: Client) -> None:
     assert Endpoint.objects.get(pk=planted.endpoint_id).secret_sealed == "sealed-secret-text"
     for path in ("deliveries/endpoint/", *detail_paths(planted)):
         assert "sealed-secret-text" not in text_of(administrator, path)
+
+
+def test_a_run_is_told_before_its_operation_though_the_clock_was_read_in_the_other_order(administrator: Client) -> None:
+    planted = rows.delivery("pending")
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE ledger_operation SET created_at = created_at - interval '50 microseconds' WHERE operation_key = %s",
+            [planted.operation_key],
+        )
+    text = text_of(administrator, f"ledger/task/{planted.task_id}/change/")
+    assert text.index("Submitted as run") < text.index("Operation planned")
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        ({}, "It gets events that are accepted from now on"),
+        ({"enabled": False}, "It is disabled: events that are accepted now do not go to it"),
+        ({"enabled": False, "deleted_at": rows.now}, "It is deleted: no event goes to it any more"),
+    ],
+    ids=["enabled", "disabled", "deleted"],
+)
+def test_an_endpoint_without_deliveries_says_what_to_expect(
+    columns: dict[str, Any], words: str, administrator: Client
+) -> None:
+    given = {name: value() if callable(value) else value for name, value in columns.items()}
+    assert words in text_of(administrator, f"deliveries/endpoint/{rows.endpoint(**given)}/change/")
+
+
+def test_a_fenced_write_names_its_operation_with_its_tenant(administrator: Client) -> None:
+    planted = rows.delivery("unknown")
+    text = text_of(administrator, f"ledger/fencedwrite/{rows.fenced_write(planted)}/change/")
+    assert f"default/{planted.run_id}/deliver/1" in text
+
+
+def test_the_admin_is_found_without_its_last_slash(client: Client) -> None:
+    assert client.get("/admin").headers["Location"] == "/admin/"

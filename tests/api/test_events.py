@@ -276,3 +276,10 @@ def test_a_longer_page_costs_no_more_queries(mine: Caller, django_assert_num_que
         mine.get(path)
         with django_assert_num_queries(queries):
             assert mine.get(path).json()["items"]
+
+
+def test_a_time_too_far_away_is_answered_with_the_bound(mine: Caller) -> None:
+    answer = mine.post("/v1/events", {"type": "a", "data": 1, "deliver_at": "9999-12-31T23:59:59Z"})
+    (error,) = answer.json()["errors"]
+    assert error["field"] == "deliver_at"
+    assert "from the year 1970 to 8999" in error["detail"]

@@ -27,7 +27,7 @@ def shaped(answer: Any, status: int) -> dict[str, Any]:
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("path", ["/v1/", "/v1/nothing", "/v1/events/a/b/c", "/v1/events/", "/v1/%00"])
+@pytest.mark.parametrize("path", ["/v1", "/v1/", "/v1/nothing", "/v1/events/a/b/c", "/v1/events/", "/v1/%00"])
 @pytest.mark.parametrize("method", ["GET", "POST", "DELETE", "PUT", "OPTIONS"])
 def test_an_unknown_route_is_not_found_in_our_shape(path: str, method: str, mine: Caller) -> None:
     shaped(mine(method, path), 404)

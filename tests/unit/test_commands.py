@@ -60,3 +60,38 @@ def test_a_database_that_is_away_is_one_sentence(arguments: tuple[str, ...], tmp
     assert done.returncode == 1
     assert done.stderr.startswith("CommandError: The database does not answer")
     assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("command", ["up", "migrate"])
+def test_what_starts_with_a_database_that_is_away_names_it_and_the_reason(command: str, tmp_path: Path) -> None:
+    done = manage(command, data_dir=tmp_path / "data", **NOBODY_THERE)
+    assert done.returncode == 1
+    assert "DATABASE_URL" in done.stderr
+    assert "Connection refused" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("environ", [{}, NOBODY_THERE], ids=["embedded", "external"])
+def test_a_data_folder_that_cannot_be_made_is_one_sentence(environ: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    done = manage("up", data_dir=tmp_path / "file" / "data", **{"RELAY_SECRET_KEY": "", **environ})
+    assert done.returncode == 2
+    assert "RELAY_DATA_DIR" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_every_unsafe_setting_is_one_line_with_its_remedy(tmp_path: Path) -> None:
+    done = manage("up", data_dir=tmp_path / "data", RELAY_LEASE_TTL_MS="1000", RELAY_SWEEP_MS="500")
+    assert done.returncode == 2
+    lines = done.stderr.splitlines()
+    assert [line.split()[0] for line in lines] == ["RELAY_LEASE_TTL_MS", "RELAY_HEARTBEAT_MS"]
+    assert all(" Set RELAY_" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"), [("tomorrow", "2027-01-31T12:00:00Z"), ("2027-02-30", "2027-01-31"), ("2020-01-01", "than now")]
+)
+def test_a_time_that_is_none_is_answered_with_the_wanted_form(text: str, wanted: str, tmp_path: Path) -> None:
+    done = manage("createkey", "NAME", "--expires", text, data_dir=tmp_path / "data")
+    assert done.returncode == 2
+    assert wanted in done.stderr.splitlines()[-1]

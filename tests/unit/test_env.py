@@ -154,8 +154,8 @@ def test_an_unsafe_combination_stops_a_command_and_names_the_variables(tmp_path:
         text=True,
         timeout=60,
     )
-    assert done.returncode != 0
-    assert "relay.E001" in done.stderr
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
     assert "RELAY_LEASE_TTL_MS" in done.stderr
     assert "Traceback" not in done.stderr
 
@@ -168,3 +168,28 @@ def test_the_made_up_secret_key_is_kept_and_only_its_owner_may_read_it(tmp_path:
     assert len(first) >= 32
     assert (tmp_path / "data" / FILE).stat().st_mode & 0o777 == 0o600
     assert [path.name for path in (tmp_path / "data").iterdir()] == [FILE]
+
+
+def test_a_network_with_bits_beyond_its_prefix_is_answered_with_how_it_is_written() -> None:
+    sentence = refused({"RELAY_EGRESS_ALLOW": "fd00::/8, 10.0.0.1/8"})
+    assert sentence.startswith("RELAY_EGRESS_ALLOW ")
+    assert "bits set beyond" in sentence
+    assert "10.0.0.0/8" in sentence
+
+
+def test_a_data_folder_that_may_not_be_looked_into_is_one_sentence(tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0)
+    me = os.geteuid()
+    if me == 0:
+        os.seteuid(65534)  # Root may look into everything.
+    try:
+        sentence = refused({"RELAY_DATA_DIR": str(closed / "data")})
+    finally:
+        os.seteuid(me)
+        closed.chmod(0o700)
+    assert sentence == "RELAY_DATA_DIR must be a folder that Relay may look into (Permission denied)."
+
+
+def test_a_data_folder_in_the_home_of_nobody_is_one_sentence() -> None:
+    assert refused({"RELAY_DATA_DIR": "~no-such-user/data"}).startswith("RELAY_DATA_DIR begins with the home folder")

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import json
-from argparse import ArgumentParser
+from argparse import ArgumentParser, ArgumentTypeError
 from datetime import UTC, datetime
 from typing import Any
 
@@ -42,12 +42,15 @@ class Command(DatabaseCommand):
 
 
 def _time(text: str) -> datetime:
-    """A date means its first moment in UTC. argparse turns the ValueError into its own message."""
-    day = parse_date(text) if len(text) == len("2027-01-31") else None
-    moment = datetime(day.year, day.month, day.day, tzinfo=UTC) if day else parse_datetime(text)
+    """A date means its first moment in UTC."""
+    try:
+        day = parse_date(text) if len(text) == len("2027-01-31") else None
+        moment = datetime(day.year, day.month, day.day, tzinfo=UTC) if day else parse_datetime(text)
+    except ValueError:  # of the right form, but no day of any month
+        moment = None
     if moment is None:
-        raise ValueError(text)
+        raise ArgumentTypeError("it must be a date or a time, as 2027-01-31 or 2027-01-31T12:00:00Z")
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     if moment <= datetime.now(UTC):
-        raise ValueError(text)
+        raise ArgumentTypeError("it must be later than now")
     return moment

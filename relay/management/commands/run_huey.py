@@ -1,23 +1,23 @@
 from __future__ import annotations
 
 import logging
-from argparse import ArgumentParser
 from typing import Any
 
 from django.conf import settings
-from django.core.management.base import CommandError
+from django.core.management.base import CommandError, CommandParser
 from django.utils.module_loading import autodiscover_modules
 from huey.constants import WORKER_PROCESS
 from huey.consumer_options import ConsumerConfig
 from huey.contrib.djhuey.management.commands import run_huey
 
+from relay.commands import PlainChecks
 from relay.consumer import DrainingConsumer, drain_seconds
 
 
-class Command(run_huey.Command):  # type: ignore[misc]
+class Command(PlainChecks, run_huey.Command):  # type: ignore[misc]
     help = "Run Huey's consumer: the dispatchers and every other background task. SIGINT and SIGTERM drain it."
 
-    def add_arguments(self, parser: ArgumentParser) -> None:
+    def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
         # A dispatcher that ends its slice drains while its successor already claims, so there may be two for each
         # slot; and one worker more is kept for all other tasks.

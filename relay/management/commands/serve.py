@@ -2,12 +2,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from relay import web
+from relay.commands import PlainChecks
 
 
-class Command(BaseCommand):
+class Command(PlainChecks):
     help = "Run the web server on RELAY_HOST and RELAY_PORT, and nothing else."
 
     def handle(self, *args: Any, **options: Any) -> None:

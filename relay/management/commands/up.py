@@ -3,14 +3,15 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from relay import settings
+from relay.commands import PlainChecks
 from relay.env import BadVariable
 from relay.up import CannotStart, Up
 
 
-class Command(BaseCommand):
+class Command(PlainChecks):
     help = "Run everything: PostgreSQL (unless DATABASE_URL names one), migrations, the web server and the workers."
 
     def handle(self, *args: Any, **options: Any) -> None:
