@@ -1,7 +1,8 @@
 """Huey's tasks: a few lines each. A task is only ever a doorbell; PostgreSQL is the record.
 
 Dispatching is a chain of slices. A slice that ends rings for the next one; a worker that starts, an accepted event and
-the sweep ring too, so the chain comes back whatever broke it. A bell that finds every dispatcher of its consumer at
+the sweep ring too, and a worker with nothing to do looks whether its consumer lacks a dispatcher, so the chain comes
+back whatever broke it, or whichever other consumer took its task. A bell that finds every dispatcher of its consumer at
 work waits a second and looks again, and while one waits no other is hung up: a burst of events is not a burst of tasks.
 """
 
@@ -12,6 +13,7 @@ import secrets
 import time
 
 import psycopg
+from django.conf import settings
 from django.db import DEFAULT_DB_ALIAS, connections
 from django.db import Error as DatabaseError
 from huey import crontab
@@ -19,7 +21,7 @@ from huey.contrib.djhuey import HUEY, on_startup, periodic_task, task
 
 from deliveries import reconcile
 from deliveries.dispatch import slices
-from deliveries.dispatch.listener import notify
+from deliveries.dispatch.listener import notify, taken_slots
 from deliveries.dispatch.stopping import STOP
 
 log = logging.getLogger("relay.dispatch")
@@ -85,6 +87,23 @@ def _take_down(bell: str | None) -> None:
 def begin() -> None:
     """A worker that starts, also one that replaces a killed one, begins a chain of its own."""
     _follow_up()
+
+
+def fill_in() -> None:
+    """For a worker with nothing to do: begin a slice where this consumer has fewer dispatchers than it should.
+
+    The queue alone cannot see to that: consumers share it, and another one's worker may take the task that was meant
+    for this one, find all its own dispatchers at work, and drop it.
+    """
+    try:
+        _renew_connection()
+        lacking = taken_slots(STOP.consumer) < settings.RELAY_DISPATCHERS
+    except DatabaseError as error:
+        log.warning("the database did not answer (%s); an idle worker looks again", type(error).__name__)
+        connections.close_all()
+        return
+    if lacking:
+        HUEY.execute(dispatch_slice.s())
 
 
 @periodic_task(crontab(minute="*"))

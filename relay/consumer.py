@@ -8,6 +8,7 @@ does not end by itself in time is interrupted by the shutdown timeout, and a sup
 from __future__ import annotations
 
 import signal
+from datetime import datetime
 from types import FrameType
 from typing import Any
 
@@ -45,6 +46,19 @@ class DrainingEnvironment(ProcessEnvironment):  # type: ignore[misc]
         end_with_parent(signal.SIGUSR2)
 
 
+class DispatchingWorker(Worker):  # type: ignore[misc]
+    """A worker that looks, whenever it has waited for a task in vain, whether a dispatcher is lacking."""
+
+    def loop(self, now: datetime | None = None) -> None:
+        before = self.task_count
+        super().loop(now)
+        if self.task_count == before and not self.stop_flag.is_set():
+            # Late, because Huey's object, which the settings make, must be there first.
+            from deliveries.tasks import fill_in
+
+            fill_in()
+
+
 def _interrupt(process: Worker | Scheduler) -> Any:
     def interrupt(signum: int, frame: FrameType | None) -> None:
         if process.huey._tasks_in_flight:  # noqa: SLF001 - Huey's own handler asks the same
@@ -59,6 +73,8 @@ class DrainingConsumer(Consumer):  # type: ignore[misc]
     A task that lingers must end by itself: it looks at `STOP`, whose flag is set when the consumer is told to stop, and
     when its parent process is gone.
     """
+
+    worker_class = DispatchingWorker
 
     def __init__(self, huey: Huey, **options: Any) -> None:
         super().__init__(huey, **options)

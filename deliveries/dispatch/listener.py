@@ -25,6 +25,24 @@ def notify() -> None:
         cursor.execute("SELECT pg_notify(%s, '')", (CHANNEL,))
 
 
+def place_of(consumer: int) -> int:
+    """The 24 bits by which a consumer's slots are told from those of others; the slot's number has the lower 7."""
+    return zlib.crc32(f"{socket.gethostname()}:{consumer}".encode()) & 0x00FFFFFF
+
+
+def taken_slots(consumer: int) -> int:
+    """How many dispatchers of a consumer are at work."""
+    with connections[DEFAULT_DB_ALIAS].cursor() as cursor:
+        cursor.execute(
+            "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted AND classid::bigint = %s"
+            " AND objid::bigint >> 7 = %s"
+            " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())",
+            (SLOTS, place_of(consumer)),
+        )
+        (taken,) = cursor.fetchone() or (0,)
+    return int(taken)
+
+
 class Listener:
     """LISTENs on the channel, and takes one of the slots of a consumer by an advisory lock of its session.
 
@@ -43,7 +61,7 @@ class Listener:
         self._poll = select.poll()
         self._poll.register(self._connection.fileno(), select.POLLIN)
         self.slot: int | None = None
-        place = zlib.crc32(f"{socket.gethostname()}:{consumer}".encode()) & 0x00FFFFFF
+        place = place_of(consumer)
         for slot in range(slots):
             row = self._connection.execute("SELECT pg_try_advisory_lock(%s, %s)", (SLOTS, place << 7 | slot)).fetchone()
             if row is not None and row[0]:

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import socket
-import zlib
-
-from deliveries.dispatch.listener import SLOTS
-from tests.support import database
+from deliveries.dispatch.listener import taken_slots
 from tests.support.programs import LEASE_TTL_MS, Program
 
 NOTICED_S = LEASE_TTL_MS / 1000 + 10
@@ -26,14 +22,7 @@ class Consumer(Program):
 
     def ready(self) -> bool:
         """All its processes run, and every dispatcher listens and holds its slot in the database."""
-        place = zlib.crc32(f"{socket.gethostname()}:{self.pid}".encode()) & 0x00FFFFFF
-        at_work = database.scalar(
-            "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted AND classid::bigint = %s"
-            " AND objid::bigint >> 7 = %s"
-            " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())",
-            SLOTS,
-            place,
-        )
+        at_work = taken_slots(self.pid)
         return at_work == self.dispatchers and len(self.children()) == self.processes
 
 
