@@ -97,13 +97,14 @@ def fill_in() -> None:
     """
     try:
         _renew_connection()
-        lacking = taken_slots(STOP.consumer) < settings.RELAY_DISPATCHERS
-    except DatabaseError as error:
-        log.warning("the database did not answer (%s); an idle worker looks again", type(error).__name__)
+        if taken_slots(STOP.consumer) < settings.RELAY_DISPATCHERS:
+            HUEY.execute(dispatch_slice.s())
+    except Exception as error:
+        # Whatever it was, the worker lives on and looks again: an error here would be the end of its process.
+        log.warning(
+            "an idle worker could not look for work (%s)", type(error).__name__, exc_info=not _of_database(error)
+        )
         connections.close_all()
-        return
-    if lacking:
-        HUEY.execute(dispatch_slice.s())
 
 
 @periodic_task(crontab(minute="*"))
