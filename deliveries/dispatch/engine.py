@@ -217,6 +217,11 @@ class Engine:
             self._let_go(report.delivery)
         self._unread = False
 
+    @property
+    def leaves_claims(self) -> bool:
+        """Whether something that was sent may still be claimed in our name, for the reconciler to find."""
+        return bool(self.held or self._given_up)
+
     def _knows(self, claim: Claimed) -> bool:
         return claim.operation_key in self.held or claim.operation_key in self._given_up
 

@@ -21,6 +21,7 @@ def current() -> str:
 def end() -> None:
     """End this session: what it still holds is nobody's now, and is found by the reconciler like a dead worker's.
 
-    A dispatcher that broke off calls this, because the next one in its process does not know what had been sent.
+    A dispatcher that broke off, or could not settle all that it sent, calls this: the next one in its process does not
+    know what had been sent, and must not find it under its own name.
     """
     _sessions.pop(os.getpid(), None)

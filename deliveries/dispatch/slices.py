@@ -102,6 +102,8 @@ def work(
         except BaseException:
             owner.end()
             raise
+        if engine.leaves_claims:
+            owner.end()
         if engine.settled:
             log.info("slice %d settled %d deliveries", slot, engine.settled)
     return True

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from django.db import connection
 
-from deliveries.dispatch import slices
+from deliveries.dispatch import owner, slices
 from deliveries.dispatch.listener import Listener
 from deliveries.dispatch.stopping import STOP
+from ledger.managers import operation
 from tests.support.deliveries import endpoint, events, submitted
 from tests.support.sink import Sink
 
@@ -56,3 +58,29 @@ def test_a_slice_that_finds_every_place_taken_ends_at_once(tenant: str, settings
     with Listener(STOP.consumer, 1) as taken:
         assert taken.slot == 0
         assert not slices.work(chores=never, begun=never, hand_over=never, seconds=30)
+
+
+def test_a_slice_that_could_not_settle_what_it_sent_ends_its_session(tenant: str, settings: Any) -> None:
+    """The next slice of this process would take that claim, of which it never heard, for one that was never sent."""
+    settings.RELAY_DISPATCHERS = 1
+    before = owner.current()
+    with Sink(held=True) as sink:
+        endpoint(tenant, sink.url, idempotent=False)
+        (one,) = submitted(events(tenant))
+
+        def hand_over() -> None:
+            sink.wait_for(1)
+            # Somebody writes the run by force, so that the settle meets a revision that it does not know.
+            with connection.cursor() as cursor:
+                cursor.execute("UPDATE ledger_run SET revision = revision + 1 WHERE run_id = %s", [one.run_id])
+            sink.let_go()
+
+        def nothing() -> None:
+            """No chores, and no bell to take down."""
+
+        assert slices.work(chores=nothing, begun=nothing, hand_over=hand_over, seconds=0.5)
+
+    assert [write.reason for write in one.fenced_writes] == ["conflict"]
+    assert (one.status, one.owner) == ("dispatching", before), "sent, and still claimed"
+    assert owner.current() != before
+    assert not operation.held_by(owner.current()), "nobody can give it back as unsent"
