@@ -13,8 +13,8 @@ from deliveries.dispatch import owner
 from deliveries.dispatch.settling import AttemptRow, record, retry_delay_ms, window_ms
 from deliveries.models import Endpoint, Verdict
 from deliveries.queries import DELIVERIES
-from ledger.managers import dispatch, operation, run
-from ledger.managers.operation import Expired, Retry
+from ledger.managers import dispatch, run, unknown
+from ledger.managers.unknown import Expired, Retry
 from ledger.statements import in_transaction
 
 log = logging.getLogger("relay.reconcile")
@@ -114,7 +114,7 @@ def _expire() -> int:
 
 
 def _expire_batch() -> list[Expired]:
-    expired = operation.expire_claims(batch=BATCH, owner=owner.current())
+    expired = unknown.expire_claims(batch=BATCH, owner=owner.current())
     if expired:
         endpoints = Endpoint.objects.in_bulk({one.endpoint_id for one in expired})
         record([_lost_attempt(one, endpoints[one.endpoint_id].url) for one in expired])
@@ -158,7 +158,7 @@ def _schedule() -> int:
             if delay is not None and window is not None:
                 retries.append(Retry(row.operation_key, row.revision, delay, window))
         if retries:
-            total += len(in_transaction(partial(operation.schedule_retry, retries)))
+            total += len(in_transaction(partial(unknown.schedule_retry, retries)))
         if len(rows) < BATCH:
             break
     return total
@@ -170,7 +170,7 @@ def _withdraw() -> int:
     if not rows:
         return 0
     wishes = [Retry(row.operation_key, row.revision, None, None) for row in rows]
-    return len(in_transaction(partial(operation.schedule_retry, wishes)))
+    return len(in_transaction(partial(unknown.schedule_retry, wishes)))
 
 
 def _cancel_for_deleted() -> int:

@@ -24,7 +24,7 @@ from deliveries.models import Attempt, Endpoint
 from ledger.admin.page import Table
 from ledger.admin.records import REASONS
 from ledger.admin.text import badge, block, code, database_now, outside, pretty, when
-from ledger.managers import operation as operations
+from ledger.managers import unknown
 from ledger.models import Operation, Resolution
 from ledger.outcome import Applied, Rejected
 from ledger.states import Decision
@@ -103,7 +103,7 @@ def view(owner: ReadOnlyAdmin, request: HttpRequest, key: int) -> HttpResponse:
     if "confirmed" not in request.POST:
         return _draw(owner, request, row, form, confirming=BY_DECISION[form.cleaned_data["decision"]])
     decision = Decision(form.cleaned_data["decision"])
-    answer = operations.resolve(
+    answer = unknown.resolve(
         operation_key=row.operation_key,
         actor=f"user:{request.user.get_username()}",
         decision=decision,

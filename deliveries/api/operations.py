@@ -13,7 +13,7 @@ from deliveries.api.access import Request, needs
 from deliveries.api.errors import ApiError, Error, invalid_field, not_found, refusals
 from deliveries.models import Scope
 from ledger import models as ledger
-from ledger.managers import operation as operations
+from ledger.managers import unknown
 from ledger.outcome import Applied, Reason, Rejected
 from ledger.states import Decision, OperationStatus
 
@@ -106,7 +106,7 @@ def resolve_operation(request: Request, operation_id: str, decision: Resolve) ->
     row = find.operation(request.auth.tenant_id, operation_id)
     if not decision.reason.strip() or "\0" in decision.reason:
         raise invalid_field("reason", "must say why, in text")
-    outcome = operations.resolve(
+    outcome = unknown.resolve(
         operation_key=row.operation_key,
         actor=request.auth.actor,
         decision=Decision(decision.decision),

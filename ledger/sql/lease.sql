@@ -2,7 +2,7 @@
 -- and judges owner, epoch and expiry on the locked row with a fresh clock. An UPDATE's own WHERE is not enough: when the
 -- row that it waited for was only locked, not changed, it keeps the clock that it read before the wait.
 -- Lock order everywhere: lease, run, operation, queue row; inside each, in key order. The two statements that start from
--- the queue (`operation.claim`, `operation.expire_claims`) hold its rows before the lease, and so never wait for either:
+-- the queue (`operation.claim`, `unknown.expire_claims`) hold its rows before the lease, and so never wait for either:
 -- they skip what is locked.
 
 -- name: acquire

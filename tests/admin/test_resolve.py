@@ -9,7 +9,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from ledger.managers import operation as operations
+from ledger.managers import unknown as unknown_operations
 from ledger.models import Operation, Resolution, Run
 from ledger.outcome import Applied
 from ledger.states import Decision
@@ -76,7 +76,7 @@ def test_who_comes_second_is_refused_and_told_who_was_first_and_why(
     administrator: Client, unknown: rows.Planted
 ) -> None:
     late = answer(unknown, "failed", confirmed="yes")
-    first = operations.resolve(
+    first = unknown_operations.resolve(
         operation_key=unknown.operation_key,
         actor="user:mia",
         decision=Decision.SUCCEEDED,
@@ -103,7 +103,7 @@ def test_a_decision_about_an_older_revision_is_refused_and_may_be_made_again(
     administrator: Client, unknown: rows.Planted
 ) -> None:
     old = answer(unknown, "succeeded", confirmed="yes")
-    operations.resolve(
+    unknown_operations.resolve(
         operation_key=unknown.operation_key,
         actor="user:mia",
         decision=Decision.RETRY,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ledger.managers import operation as operations
+from ledger.managers import unknown
 from ledger.managers.operation import Proof
 from ledger.models import Resolution
 from tests.api import rows
@@ -183,7 +183,7 @@ def test_a_delivery_shows_its_whole_life(mine: Caller) -> None:
     assert (run["lease"]["owner"], run["lease"]["epoch"], run["lease"]["overdue"]) == ("worker-1", 1, True)
     assert (run["active"], run["status"], run["reason"]) == (True, "running", "submit")
 
-    operations.expire_claims(batch=10, owner="reconciler-1")
+    unknown.expire_claims(batch=10, owner="reconciler-1")
     rows.settle(lost, Proof.ACCEPTED, "worker-1")
     shown = mine.get(f"/v1/deliveries/{delivery_id}").json()
     assert shown["id"] == delivery_id

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from deliveries.models import Endpoint, Scope, Verdict
-from ledger.managers import operation as operations
+from ledger.managers import unknown as unknown_operations
 from ledger.models import Resolution
 from ledger.outcome import Applied, Reason, Rejected
 from ledger.states import Decision
@@ -126,7 +126,7 @@ def test_of_two_decisions_about_one_revision_the_ledger_takes_the_first(unknown:
     seen = unknown.operation.revision
 
     def resolve(actor: str, decision: Decision) -> object:
-        return operations.resolve(
+        return unknown_operations.resolve(
             operation_key=unknown.operation_key, actor=actor, decision=decision, reason="Looked it up.", revision=seen
         )
 

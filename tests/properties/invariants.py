@@ -97,7 +97,7 @@ def check_step(before: View, now: View, statement: str) -> None:
         _check_row(old, new, statement, OPERATION_MOVES, OPERATION_TERMINAL, IDENTITY)
         assert new["attempts"] - old["attempts"] in ((-1, 0) if statement == "operation.settle" else (0, 1))
         if old["ambiguous"] and new["status"] == "prepared":
-            assert statement == "operation.converge", "a later refusal does not prove that the first send was not taken"
+            assert statement == "unknown.converge", "a later refusal does not prove that the first send was not taken"
 
 
 def _check_row(

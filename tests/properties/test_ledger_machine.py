@@ -18,10 +18,11 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from ledger.managers import dispatch, lease, operation, run, task
-from ledger.managers.operation import Claimed, Plan, Proof, Retry, Settlement
+from ledger.managers import dispatch, lease, operation, run, task, unknown
+from ledger.managers.operation import Claimed, Plan, Proof, Settlement
 from ledger.managers.run import Held
 from ledger.managers.task import Intent
+from ledger.managers.unknown import Retry
 from ledger.outcome import Applied, Reason, Rejected
 from ledger.states import OPERATION_TERMINAL, RUN_TERMINAL, Decision, RunReason
 from tests.properties.invariants import View, check_moment, check_step
@@ -171,23 +172,23 @@ class Ledger(RuleBasedStateMachine):
 
     @rule()
     def expire_claims(self) -> None:
-        self.statement = "operation.expire_claims"
-        for one in operation.expire_claims(batch=10, owner=PATROL):
+        self.statement = "unknown.expire_claims"
+        for one in unknown.expire_claims(batch=10, owner=PATROL):
             assert self.before.operation[one.operation_key]["dispatch_owner"] == one.lost_owner
             assert not self.before.live(one.run_id) or self.before.lease[one.run_id]["owner"] != one.lost_owner
 
     @rule(pick=picks, age=ages)
     def schedule_retry(self, pick: int, age: int) -> None:
-        self.statement, seen = "operation.schedule_retry", self.any_operation(pick)
+        self.statement, seen = "unknown.schedule_retry", self.any_operation(pick)
         wish = Retry(seen["operation_key"], seen["revision"] + age, 0, HOUR_MS)
-        scheduled = operation.schedule_retry([wish])
+        scheduled = unknown.schedule_retry([wish])
         free = seen["status"] == "unknown" and seen["dispatch_owner"] is None
         assert bool(scheduled) is (free and age == 0 and self.before.run[seen["run_id"]]["status"] != "cancelled")
 
     @rule(pick=picks, age=ages, decision=st.sampled_from(Decision))
     def resolve(self, pick: int, age: int, decision: Decision) -> None:
-        self.statement, seen = "operation.resolve", self.any_operation(pick)
-        answer = operation.resolve(
+        self.statement, seen = "unknown.resolve", self.any_operation(pick)
+        answer = unknown.resolve(
             operation_key=seen["operation_key"], actor="user:sam", decision=decision, reason="Asked.",
             revision=seen["revision"] + age,
         )  # fmt: skip
@@ -197,8 +198,8 @@ class Ledger(RuleBasedStateMachine):
 
     @rule(pick=picks, age=ages, proof=st.sampled_from([Proof.ACCEPTED, Proof.NOT_TAKEN]), retry_ms=tries)
     def converge(self, pick: int, age: int, proof: Proof, retry_ms: int | None) -> None:
-        self.statement, seen = "operation.converge", self.any_operation(pick)
-        answer = operation.converge(
+        self.statement, seen = "unknown.converge", self.any_operation(pick)
+        answer = unknown.converge(
             operation_key=seen["operation_key"], revision=seen["revision"] + age, proof=proof, retry_ms=retry_ms,
             actor="query", evidence={},
         )  # fmt: skip
@@ -272,10 +273,10 @@ class Ledger(RuleBasedStateMachine):
         for key in (key for key, pointer in now.dispatch.items() if pointer["until"]):
             rows.change("ledger_operation", {"operation_key": key}, dispatch_until=from_now(-1000))
             rows.change("ledger_dispatch", {"operation_key": key}, until=from_now(-1000))
-        operation.expire_claims(batch=100, owner=PATROL)
+        unknown.expire_claims(batch=100, owner=PATROL)
         for key, seen in View.of(self.tasks).operation.items():
             if seen["status"] == "unknown":
-                answer = operation.resolve(
+                answer = unknown.resolve(
                     operation_key=key, actor="user:sam", decision=Decision.FAILED, reason="The end.",
                     revision=seen["revision"],
                 )  # fmt: skip

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 import pytest
 from django.db import connection, transaction
 
-from ledger.managers import dispatch, lease, operation, run, task
-from ledger.managers.operation import Claimed, Plan, Proof, Retry, Settlement
+from ledger.managers import dispatch, lease, operation, run, task, unknown
+from ledger.managers.operation import Claimed, Plan, Proof, Settlement
 from ledger.managers.run import Held
+from ledger.managers.unknown import Retry
 from ledger.statements import LEDGER, Statement
 from ledger.states import Decision, RunReason
 from tests.races.rival import Observer, Rival
@@ -82,13 +83,13 @@ def _one_by_one(work: Callable[[Row], object]) -> Callable[[Sequence[Row]], None
 
 
 def _resolve(row: Row) -> object:
-    return operation.resolve(
+    return unknown.resolve(
         operation_key=row.key, actor="user:sam", decision=Decision.RETRY, reason="Asked.", revision=row.revision
     )
 
 
 def _converge(row: Row) -> object:
-    return operation.converge(
+    return unknown.converge(
         operation_key=row.key, revision=row.revision, proof=Proof.NOT_TAKEN, retry_ms=0, actor="query", evidence={}
     )
 
@@ -116,12 +117,12 @@ ACTIONS: dict[str, Callable[[Sequence[Row]], object]] = {
     "task.open_run": lambda crowd: task.open_run([row.planted.task_id for row in crowd], reason=RunReason.REPLAY),
     "operation.claim": lambda crowd: operation.claim([row.key for row in crowd], owner=RIVAL, ttl_ms=TTL_MS),
     "operation.settle": _settle,
-    "operation.expire_claims": lambda crowd: operation.expire_claims(batch=100, owner="reconciler"),
-    "operation.schedule_retry": lambda crowd: operation.schedule_retry(
+    "unknown.expire_claims": lambda crowd: unknown.expire_claims(batch=100, owner="reconciler"),
+    "unknown.schedule_retry": lambda crowd: unknown.schedule_retry(
         [Retry(row.key, row.revision, 0, rows.HOUR_MS) for row in crowd]
     ),
-    "operation.resolve": _one_by_one(_resolve),
-    "operation.converge": _one_by_one(_converge),
+    "unknown.resolve": _one_by_one(_resolve),
+    "unknown.converge": _one_by_one(_converge),
     "operation.plan": _plan,
     "dispatch.repair": lambda crowd: dispatch.repair(0, batch=1000),
     "dispatch.sweep_left_over": lambda crowd: dispatch.sweep_left_over(0, batch=1000),
@@ -157,7 +158,7 @@ LEVELS = {
 }
 """The tables in the order in which their rows are locked, and the key by which rows of one are."""
 WAITING = sorted(set(ACTIONS) - {"dispatch.repair", "dispatch.sweep_left_over"})
-FROM_THE_QUEUE = {"operation.claim", "operation.expire_claims"}
+FROM_THE_QUEUE = {"operation.claim", "unknown.expire_claims"}
 """They hold rows of the queue before they look at the leases, and wait for neither: they skip what is locked."""
 
 
@@ -177,7 +178,7 @@ def free_rows(observer: Observer, table: str) -> set[object]:
 def test_whoever_waits_for_a_row_holds_none_that_comes_after_it(observer: Observer, name: str, table: str) -> None:
     """Lease, run, operation, queue, and in each by key: with one order for all, nobody waits in a circle."""
     crowd, key = plant_alike(name), LEVELS[table]
-    one_by_one = name in ("operation.resolve", "operation.converge")
+    one_by_one = name in ("unknown.resolve", "unknown.converge")
     wanted = crowd[0] if one_by_one else crowd[2]
     held = wanted.run_id if key == "run_id" else wanted.key
     with transaction.atomic():

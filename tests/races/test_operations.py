@@ -8,8 +8,9 @@ import uuid
 import pytest
 from django.db import transaction
 
-from ledger.managers import operation, run
-from ledger.managers.operation import Claimed, Expired, Proof, Retry, Settled, Settlement
+from ledger.managers import operation, run, unknown
+from ledger.managers.operation import Claimed, Proof, Settled, Settlement
+from ledger.managers.unknown import Expired, Retry
 from ledger.outcome import Applied, Reason, Rejected
 from ledger.states import Decision
 from tests.races.rival import DEADLINE_S, Observer, Rival
@@ -24,7 +25,7 @@ def settle(claim: Claimed, owner: str = OWNER) -> Outcome:
 
 
 def resolve(planted: Planted, decision: Decision, revision: int = 4) -> Outcome:
-    return operation.resolve(
+    return unknown.resolve(
         operation_key=planted.operation_key, actor="user:sam", decision=decision, reason="Asked.", revision=revision
     )
 
@@ -34,7 +35,7 @@ def claim(*planted: Planted, owner: str = RIVAL) -> list[Claimed]:
 
 
 def expire() -> list[Expired]:
-    return operation.expire_claims(batch=10, owner="reconciler")
+    return unknown.expire_claims(batch=10, owner="reconciler")
 
 
 def test_of_two_claims_on_the_same_keys_each_key_goes_to_one(observer: Observer) -> None:
@@ -102,7 +103,7 @@ def test_of_two_resolutions_the_first_decides_and_the_second_is_told(observer: O
     with transaction.atomic():
         assert isinstance(resolve(planted, Decision.SUCCEEDED), Applied)
         rival = Rival(lambda: resolve(planted, Decision.FAILED))
-        observer.see_waiting(rival, "operation.resolve")
+        observer.see_waiting(rival, "unknown.resolve")
     answer = rival.result()
     assert isinstance(answer, Rejected)
     assert (answer.reason, answer.seen_status, answer.seen_revision) == (Reason.WRONG_STATUS, "succeeded", 5)
@@ -114,7 +115,7 @@ def test_of_two_resolutions_that_send_it_again_the_second_sees_a_newer_revision(
     with transaction.atomic():
         assert isinstance(resolve(planted, Decision.RETRY), Applied)
         rival = Rival(lambda: resolve(planted, Decision.RETRY))
-        observer.see_waiting(rival, "operation.resolve")
+        observer.see_waiting(rival, "unknown.resolve")
     answer = rival.result()
     assert isinstance(answer, Rejected)
     assert (answer.reason, answer.seen_revision) == (Reason.CONFLICT, 5)
@@ -125,7 +126,7 @@ def test_a_resolution_that_waited_for_a_claim_leaves_the_operation_to_who_sends_
     with transaction.atomic():
         (claimed,) = claim(planted)
         rival = Rival(lambda: resolve(planted, Decision.FAILED))
-        observer.see_waiting(rival, "operation.resolve")
+        observer.see_waiting(rival, "unknown.resolve")
     answer = rival.result()
     assert isinstance(answer, Rejected)
     assert (answer.reason, answer.seen_owner) == (Reason.CLAIMED, RIVAL)
@@ -202,8 +203,8 @@ def test_a_retry_that_waited_for_a_cancel_is_not_scheduled(observer: Observer) -
     planted = rows.plant("unknown")
     with transaction.atomic():
         assert isinstance(run.cancel([planted.run_id])[planted.run_id], Applied)
-        rival = Rival(lambda: operation.schedule_retry([Retry(planted.operation_key, 4, 0, rows.HOUR_MS)]))
-        observer.see_waiting(rival, "operation.schedule_retry")
+        rival = Rival(lambda: unknown.schedule_retry([Retry(planted.operation_key, 4, 0, rows.HOUR_MS)]))
+        observer.see_waiting(rival, "unknown.schedule_retry")
     assert rival.result() == []
     assert (rows.operation(planted)["due_at"], rows.operation(planted)["revision"]) == (None, 4)
 

@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Literal
 
-from ledger.managers import lease, operation, run, task
-from ledger.managers.operation import Plan, Proof, Retry, Settlement
+from ledger.managers import lease, operation, run, task, unknown
+from ledger.managers.operation import Plan, Proof, Settlement
 from ledger.managers.run import Held
+from ledger.managers.unknown import Retry
 from ledger.outcome import Applied, Reason, Rejected
 from ledger.states import Decision, RunReason
 from tests.support import ledger_rows as rows
@@ -144,14 +145,14 @@ def _plan(given: Presented) -> Written:
 
 
 def _resolve(given: Presented) -> Written:
-    return operation.resolve(
+    return unknown.resolve(
         operation_key=given.operation_key, actor="user:sam", decision=Decision.SUCCEEDED, reason="I asked them.",
         revision=given.revision,
     )  # fmt: skip
 
 
 def _converge(given: Presented) -> Written:
-    return operation.converge(
+    return unknown.converge(
         operation_key=given.operation_key, revision=given.revision, proof=Proof.ACCEPTED, retry_ms=None, actor="query",
         evidence={"answer": "processed"},
     )  # fmt: skip
@@ -165,12 +166,12 @@ def _claim(given: Presented) -> Written:
 
 
 def _expire(given: Presented) -> Written:
-    expired = operation.expire_claims(batch=10, owner="reconciler")
+    expired = unknown.expire_claims(batch=10, owner="reconciler")
     return Applied(expired[0]) if expired else Answer.ABSENT
 
 
 def _schedule(given: Presented) -> Written:
-    scheduled = operation.schedule_retry([Retry(given.operation_key, given.revision, 1000, rows.HOUR_MS)])
+    scheduled = unknown.schedule_retry([Retry(given.operation_key, given.revision, 1000, rows.HOUR_MS)])
     return Applied(scheduled[0]) if scheduled else Answer.ABSENT
 
 
@@ -260,17 +261,17 @@ FENCES: dict[str, Fence] = {
         _plain("dispatching"), _settle, _operation("unknown", ambiguous=True), HOLDER, revision_of="operation",
         sees="operation", recorded=True,
     ),
-    "operation.expire_claims": Fence(
+    "unknown.expire_claims": Fence(
         _plain("dispatching", lease_ms=-1000, until_ms=-1000), _expire, _operation("unknown", ambiguous=True),
         _expect(A, X, A, A, A, X, A), revision_of="operation", parks=True,
     ),
-    "operation.schedule_retry": Fence(
+    "unknown.schedule_retry": Fence(
         _plain("unknown"), _schedule, _operation("succeeded"), _expect(A, A, A, X, A, X, X), revision_of="operation",
     ),
-    "operation.resolve": Fence(
+    "unknown.resolve": Fence(
         _plain("unknown"), _resolve, _operation("succeeded"), EVIDENCE, revision_of="operation", sees="operation",
     ),
-    "operation.converge": Fence(
+    "unknown.converge": Fence(
         _plain("unknown"), _converge, _operation("failed_final"), EVIDENCE, revision_of="operation", sees="operation",
     ),
     "operation.plan": Fence(

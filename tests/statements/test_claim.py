@@ -6,8 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from ledger.managers import lease, operation
-from ledger.managers.operation import Retry
+from ledger.managers import lease, operation, unknown
+from ledger.managers.unknown import Retry
 from ledger.outcome import Applied, Reason
 from tests.support import ledger_rows as rows
 from tests.support.ledger_rows import HOUR_MS, MINUTE_MS, OWNER, RIVAL, TTL_MS, Planted
@@ -116,7 +116,7 @@ def test_a_lease_has_a_length_that_means_something(ttl_ms: int) -> None:
 def test_a_claim_that_ran_out_leaves_its_operation_unknown_never_prepared_and_its_owner_fenced_out(status: str) -> None:
     planted = rows.plant(status, owner=OWNER, claimed_by=OWNER, lease_ms=-1000, until_ms=-1000)
     before, held = rows.operation(planted), rows.lease(planted)
-    (expired,) = operation.expire_claims(batch=10, owner="reconciler")
+    (expired,) = unknown.expire_claims(batch=10, owner="reconciler")
     seen, after, pointer = rows.operation(planted), rows.lease(planted), rows.queued(planted)
     assert (seen["status"], seen["ambiguous"], seen["due_at"]) == ("unknown", True, None)
     assert (seen["dispatch_owner"], seen["dispatch_until"]) == (None, None)
@@ -140,7 +140,7 @@ def test_a_claim_that_ran_out_leaves_its_operation_unknown_never_prepared_and_it
 def test_a_claim_whose_owner_renews_does_not_run_out() -> None:
     planted = rows.plant("dispatching", until_ms=-1000)
     before = rows.operation(planted)
-    assert operation.expire_claims(batch=10, owner="reconciler") == []
+    assert unknown.expire_claims(batch=10, owner="reconciler") == []
     assert rows.operation(planted) == before
 
 
@@ -150,7 +150,7 @@ def test_renewed_claims_do_not_hide_those_that_ran_out_behind_them() -> None:
     abandoned = rows.plant("dispatching", lease_ms=-1000, until_ms=-1000)
     found = []
     for _ in range(3):
-        found += operation.expire_claims(batch=2, owner="reconciler")
+        found += unknown.expire_claims(batch=2, owner="reconciler")
     assert [one.operation_key for one in found] == [abandoned.operation_key]
 
 
@@ -158,10 +158,10 @@ def test_a_claim_whose_lease_was_given_back_runs_out_at_its_own_end() -> None:
     planted = rows.plant("dispatching", until_ms=MINUTE_MS)
     term = rows.term_of(planted)
     assert isinstance(lease.release([(planted.run_id, term.epoch)], owner=OWNER)[planted.run_id], Applied)
-    assert operation.expire_claims(batch=10, owner="reconciler") == []
+    assert unknown.expire_claims(batch=10, owner="reconciler") == []
     rows.change("ledger_operation", {"operation_key": planted.operation_key}, dispatch_until=rows.from_now(-1))
     rows.change("ledger_dispatch", {"operation_key": planted.operation_key}, until=rows.from_now(-1))
-    assert len(operation.expire_claims(batch=10, owner="reconciler")) == 1
+    assert len(unknown.expire_claims(batch=10, owner="reconciler")) == 1
     assert rows.rows("ledger_takeover") == [], "nobody was displaced"
 
 
@@ -172,7 +172,7 @@ def retry(planted: Planted, *, revision: int | None = None, retry_ms: int = 1000
         retry_ms,
         window_ms,
     )
-    return bool(operation.schedule_retry([wish]))
+    return bool(unknown.schedule_retry([wish]))
 
 
 def test_an_unknown_operation_is_scheduled_inside_its_receivers_window() -> None:

@@ -102,7 +102,7 @@ def test_an_expired_owner_that_is_displaced_leaves_a_takeover(name: str) -> None
 
 
 def test_a_claim_that_was_taken_over_leaves_the_new_owner_alone_when_it_expires() -> None:
-    fence = FENCES["operation.expire_claims"]
+    fence = FENCES["unknown.expire_claims"]
     given = inflict(Fault.STALE_EPOCH, fence, present(fence.plant()))
     held = rows.lease(given.planted)
     assert isinstance(fence.write(given), Applied)

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from ledger.managers import operation
-from ledger.managers.operation import Proof, Retry, Settlement
+from ledger.managers import operation, unknown
+from ledger.managers.operation import Proof, Settlement
+from ledger.managers.unknown import Retry
 from ledger.outcome import Applied
 from ledger.statements import LEDGER, Statement
 from tests.statements.fences import FENCES, Answer, Fault, Fence, Presented, Written, inflict, present
@@ -60,11 +61,11 @@ CUTS: tuple[Cut, ...] = (
     *_judged("locked", "operation.settle")[1:],
     Cut("operation.settle", Fault.STALE_REVISION, (r" OR locked\.seen_revision <> locked\.revision",)),
     *_judged("current", "operation.plan"),
-    Cut("operation.resolve", Fault.STALE_REVISION, OPERATION_REVISION),
-    Cut("operation.converge", Fault.STALE_REVISION, OPERATION_REVISION),
+    Cut("unknown.resolve", Fault.STALE_REVISION, OPERATION_REVISION),
+    Cut("unknown.converge", Fault.STALE_REVISION, OPERATION_REVISION),
     *(
         Cut(name, fault, (r"OR \(locked\.owner IS NOT NULL AND locked\.expires_at > clock_timestamp\(\)\)",))
-        for name in ("operation.resolve", "operation.converge")
+        for name in ("unknown.resolve", "unknown.converge")
         for fault in (Fault.STALE_EPOCH, Fault.OLDER_EPOCH)
     ),
     Cut(
@@ -125,7 +126,7 @@ def _settle(given: Presented, **changed: object) -> Written:
 
 def _schedule(given: Presented) -> Written:
     wish = Retry(given.operation_key, given.revision, 1000, rows.HOUR_MS)
-    scheduled = operation.schedule_retry([wish])
+    scheduled = unknown.schedule_retry([wish])
     return Applied(scheduled[0]) if scheduled else Answer.ABSENT
 
 
@@ -135,7 +136,7 @@ def _claim(given: Presented) -> Written:
 
 
 def _expire(given: Presented) -> Written:
-    expired = operation.expire_claims(batch=10, owner="reconciler")
+    expired = unknown.expire_claims(batch=10, owner="reconciler")
     return Applied(expired[0]) if expired else Answer.ABSENT
 
 
@@ -162,7 +163,7 @@ OTHER_CONDITIONS: tuple[Condition, ...] = (
         (r"OR \(locked\.run_status = 'running' AND locked\.seen_run_revision <> locked\.run_revision\)",),
     ),
     Condition(
-        "a retry of another revision", "operation.schedule_retry", lambda: rows.plant("unknown"),
+        "a retry of another revision", "unknown.schedule_retry", lambda: rows.plant("unknown"),
         lambda given: _schedule(replace(given, revision=given.revision - 1)),
         (r" AND locked\.seen_revision = locked\.revision",),
     ),
@@ -176,7 +177,7 @@ OTHER_CONDITIONS: tuple[Condition, ...] = (
         (r"AND dispatch\.due_at <= clock_timestamp\(\)",),
     ),
     Condition(
-        "a claim that still runs", "operation.expire_claims",
+        "a claim that still runs", "unknown.expire_claims",
         lambda: rows.plant("dispatching", until_ms=-1000), _expire,
         (r"AND NOT judged\.alive",),
     ),
@@ -187,7 +188,7 @@ OTHER_CONDITIONS: tuple[Condition, ...] = (
 def test_this_condition_alone_refuses(condition: Condition, monkeypatch: pytest.MonkeyPatch) -> None:
     given = present(condition.plant())
     assert not isinstance(condition.write(given), Applied)
-    if condition.statement in ("operation.claim", "operation.expire_claims"):
+    if condition.statement in ("operation.claim", "unknown.expire_claims"):
         unpark(given)
     monkeypatch.setitem(LEDGER, condition.statement, without(LEDGER[condition.statement], condition.conditions))
     assert isinstance(condition.write(given), Applied)

@@ -136,8 +136,8 @@ UNSCHEDULED = {"after": 0, "batch": 500}
 HELD = {"dispatch_held", "ledger_dispatch_pkey"}
 CASES = (
     (DELIVERIES["dispatch.pick_due"], PICK, "ledger_dispatch", {"dispatch_due", "ledger_dispatch_pkey"}, "dispatcher"),
-    (LEDGER["operation.expire_claims"], SWEEP, "ledger_dispatch", HELD, "dispatcher"),
-    (LEDGER["operation.expire_claims"], SWEEP, "ledger_dispatch", HELD, "default"),
+    (LEDGER["unknown.expire_claims"], SWEEP, "ledger_dispatch", HELD, "dispatcher"),
+    (LEDGER["unknown.expire_claims"], SWEEP, "ledger_dispatch", HELD, "default"),
     (DELIVERIES["dispatch.unscheduled"], UNSCHEDULED, "ledger_dispatch", {"dispatch_needs_a_person"}, "dispatcher"),
     (DELIVERIES["dispatch.unscheduled"], UNSCHEDULED, "ledger_dispatch", {"dispatch_needs_a_person"}, "default"),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ledger.managers import dispatch, operation
+from ledger.managers import dispatch, operation, unknown
 from tests.support import ledger_rows as rows
 from tests.support.ledger_rows import HOUR_MS, OWNER, TTL_MS
 
@@ -68,17 +68,17 @@ def test_a_pointer_that_speaks_of_a_claim_that_is_none_is_put_right() -> None:
 def test_a_pointer_that_says_nothing_of_a_claim_is_put_right_and_its_claim_expires() -> None:
     lost = rows.plant("dispatching", lease_ms=-1000, until_ms=-1000)
     rows.change("ledger_dispatch", {"operation_key": lost.operation_key}, until=None)
-    assert not operation.expire_claims(batch=10, owner=OWNER)
+    assert not unknown.expire_claims(batch=10, owner=OWNER)
     assert dispatch.repair(0, batch=10).repaired == 1
-    assert [one.operation_key for one in operation.expire_claims(batch=10, owner=OWNER)] == [lost.operation_key]
+    assert [one.operation_key for one in unknown.expire_claims(batch=10, owner=OWNER)] == [lost.operation_key]
 
 
 def test_pointers_to_claims_that_are_none_do_not_keep_the_sweep_from_those_behind_them() -> None:
     stray = rows.plant("prepared")
     rows.change("ledger_dispatch", {"operation_key": stray.operation_key}, until=rows.from_now(-HOUR_MS))
     lost = rows.plant("dispatching", lease_ms=-1000, until_ms=-1000)
-    assert not operation.expire_claims(batch=1, owner=OWNER)
-    assert [one.operation_key for one in operation.expire_claims(batch=1, owner=OWNER)] == [lost.operation_key]
+    assert not unknown.expire_claims(batch=1, owner=OWNER)
+    assert [one.operation_key for one in unknown.expire_claims(batch=1, owner=OWNER)] == [lost.operation_key]
     pointer = rows.queued(stray)
     assert pointer is not None
     assert (pointer["until"], pointer["due_at"]) == (None, rows.operation(stray)["due_at"])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ledger.managers import operation
+from ledger.managers import operation, unknown
 from ledger.managers.operation import Proof, Settled
 from ledger.outcome import Applied, Reason, Rejected
 from ledger.states import Decision
@@ -18,14 +18,14 @@ pytestmark = pytest.mark.django_db
 
 
 def resolve(planted: Planted, decision: Decision, revision: int | None = None) -> Applied[Settled] | Rejected:
-    return operation.resolve(
+    return unknown.resolve(
         operation_key=planted.operation_key, actor="user:sam", decision=decision, reason="  Seen in their log.  ",
         revision=rows.operation(planted)["revision"] if revision is None else revision,
     )  # fmt: skip
 
 
 def converge(planted: Planted, proof: Proof, retry_ms: int | None = 0, **more: Any) -> Applied[Settled] | Rejected:
-    return operation.converge(
+    return unknown.converge(
         operation_key=planted.operation_key, revision=rows.operation(planted)["revision"], proof=proof,
         retry_ms=retry_ms, actor="query", evidence={"answer": proof.value}, **more,
     )  # fmt: skip
@@ -71,7 +71,7 @@ def test_a_person_settles_an_unknown_operation_with_a_reason(decision: Decision,
 def test_a_resolution_needs_a_reason(reason: str) -> None:
     planted = rows.plant("unknown")
     with pytest.raises(ValueError, match="reason"):
-        operation.resolve(
+        unknown.resolve(
             operation_key=planted.operation_key, actor="user:sam", decision=Decision.FAILED, reason=reason, revision=4
         )
 
@@ -117,7 +117,7 @@ def test_a_claim_that_ran_out_is_the_reconcilers_before_it_is_a_persons() -> Non
     answer = resolve(planted, Decision.FAILED)
     assert isinstance(answer, Rejected)
     assert answer.reason is Reason.CLAIMED
-    operation.expire_claims(batch=10, owner="reconciler")
+    unknown.expire_claims(batch=10, owner="reconciler")
     assert isinstance(resolve(planted, Decision.FAILED), Applied)
 
 

@@ -69,11 +69,11 @@ def test_an_operation_is_settled_exactly_when_its_status_is_terminal() -> None:
 
 def test_nothing_leads_from_unknown_back_to_prepared_but_an_authoritative_answer() -> None:
     back = {move.statement for move in OPERATION_MOVES if (move.source, move.target) == ("unknown", "prepared")}
-    assert back == {"operation.converge"}
+    assert back == {"unknown.converge"}
 
 
 def test_time_never_makes_an_operation_prepared_or_final() -> None:
-    expired = {move.target for move in OPERATION_MOVES if move.statement == "operation.expire_claims"}
+    expired = {move.target for move in OPERATION_MOVES if move.statement == "unknown.expire_claims"}
     assert expired == {OperationStatus.UNKNOWN}
 
 
