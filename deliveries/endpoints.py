@@ -24,6 +24,8 @@ from deliveries.transport.base import Refused, header_lines
 from ledger.models import Clock
 
 URL_LENGTH = 2048
+QUERY_URL_LENGTH = 1536
+"""Shorter, because a question adds the ids of operation, event and run."""
 DESCRIPTION_LENGTH = 2000
 TYPES = 100
 HEADERS, HEADER_NAME_LENGTH, HEADER_VALUE_LENGTH, HEADERS_BYTES = 50, 100, 4096, 8192
@@ -175,8 +177,11 @@ def _url(value: str) -> None:
 
 
 def _query_url(value: str | None) -> None:
-    if value is not None:
-        _url(value)
+    if value is None:
+        return
+    if len(value) > QUERY_URL_LENGTH:
+        raise RuleBroken(f"is longer than {QUERY_URL_LENGTH} characters")
+    _url(value)
 
 
 def _description(value: str) -> None:

@@ -185,3 +185,56 @@ class Attempt(LedgerModel):
 
     def __str__(self) -> str:
         return f"attempt {self.number}"
+
+
+class Said(models.TextChoices):
+    """What a receiver says became of an operation."""
+
+    PROCESSED = "processed", "Processed"
+    REJECTED = "rejected", "Rejected: it will never be taken"
+    NEVER_ARRIVED = "never_arrived", "Never arrived"
+    UNKNOWN = "unknown", "It cannot say"
+
+
+class Source(models.TextChoices):
+    """How it came to say so."""
+
+    ACKNOWLEDGEMENT = "acknowledgement", "It told us"
+    QUERY = "query", "We asked"
+
+
+class Acknowledgement(LedgerModel):
+    """Append-only: what a receiver said about an operation outside of an attempt's answer."""
+
+    acknowledgement_id = models.BigAutoField(primary_key=True)
+    operation_key = models.BigIntegerField()
+    run_id = models.UUIDField()
+    source = models.TextField(choices=Source.choices)
+    said = models.TextField(choices=Said.choices)
+    message_id = models.TextField(null=True, blank=True, help_text="The `webhook-id` under which the receiver sent it.")
+    covers = models.IntegerField(
+        help_text="The last attempt that it can speak of; 0: nothing can have been taken when it was said."
+    )
+    remote_id = models.TextField(null=True, blank=True)
+    detail = models.TextField(blank=True, default="")
+    actor = models.TextField(help_text="Who wrote it down for the receiver.")
+    http_status = models.IntegerField(null=True, blank=True, help_text="Of the answer to our question.")
+    received_at = models.DateTimeField(db_default=Clock())
+
+    class Meta(LedgerModel.Meta):
+        db_table = "deliveries_acknowledgement"
+        ordering = ("-acknowledgement_id",)
+        indexes = (models.Index(fields=("operation_key", "acknowledgement_id"), name="acknowledgement_by_operation"),)
+        constraints = (
+            models.UniqueConstraint(
+                fields=("operation_key", "message_id"),
+                condition=Q(message_id__isnull=False),
+                name="acknowledgement_message",
+            ),
+            models.CheckConstraint(condition=Q(source__in=Source.values), name="acknowledgement_source"),
+            models.CheckConstraint(condition=Q(said__in=Said.values), name="acknowledgement_said"),
+            models.CheckConstraint(condition=Q(covers__gte=0), name="acknowledgement_covers"),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.said} ({self.source})"

@@ -9,13 +9,16 @@ from functools import partial
 
 from django.conf import settings
 
+from deliveries import acknowledgements, asking
 from deliveries.dispatch import owner
 from deliveries.dispatch.settling import AttemptRow, record, retry_delay_ms, window_ms
 from deliveries.models import Endpoint, Verdict
 from deliveries.queries import DELIVERIES
 from ledger.managers import dispatch, run, unknown
 from ledger.managers.unknown import Expired, Retry
+from ledger.models import Operation
 from ledger.statements import in_transaction
+from ledger.states import OperationStatus
 
 log = logging.getLogger("relay.reconcile")
 
@@ -54,15 +57,18 @@ class _RunRow:
 
 @dataclass(slots=True)
 class Swept:
-    """What one sweep did, in rows. `overdue`: work is due that nobody seems to have been told of."""
+    """What one sweep did, in rows. `overdue`: work is due that nobody seems to have been told of. `askable`: a receiver
+    may be asked what became of an operation."""
 
     expired: int = 0
+    converged: int = 0
     scheduled: int = 0
     withdrawn: int = 0
     cancelled: int = 0
     finished: int = 0
     repaired: int = 0
     overdue: bool = False
+    askable: bool = False
 
 
 @dataclass(slots=True)
@@ -72,6 +78,7 @@ class _Patrol:
     runs: uuid.UUID = field(default_factory=lambda: uuid.UUID(int=0))
     operations: int = 0
     pointers: int = 0
+    unknown: int = 0
     unscheduled: int = 0
     hopeless: int = 0
 
@@ -79,26 +86,38 @@ class _Patrol:
 _PATROL = _Patrol()
 
 
+def quarantined(operation: Operation) -> bool:
+    """Whether its last sends each lost their worker, so that it is not sent again by itself: it may be what kills them.
+
+    Only evidence moves it on, or a person, whose retry begins the count anew.
+    """
+    limit: int = settings.RELAY_POISON_LOSSES
+    return operation.status == OperationStatus.UNKNOWN and operation.losses >= limit
+
+
 def sweep() -> Swept:
     """One sweep, a bounded number of bounded batches, each a short transaction; what is left over is for the next one.
 
     1. Claims that expired: unknown, with an attempt on record that says its worker was lost; their leases taken over.
-    2. Unknown operations of idempotent endpoints inside their window: sent again under the same id. Those that wait for
-       a retry to an endpoint that is closed: for a person instead.
-    3. What waits for a deleted endpoint: cancelled.
-    4. Patrols: runs left behind by their operation, and queue rows that are missing, wrong or left over.
-    5. Due work that nobody was told of: reported, for the caller to ring.
+    2. Unknown operations about which something conclusive is on record: settled by it.
+    3. Unknown operations of idempotent endpoints inside their window: sent again under the same id, unless their last
+       sends each lost their worker. Those that wait for a retry to an endpoint that is closed: for a person instead.
+    4. What waits for a deleted endpoint: cancelled.
+    5. Patrols: runs left behind by their operation, and queue rows that are missing, wrong or left over.
+    6. Due work that nobody was told of, and receivers to ask: reported, for the caller to ring. Nothing is asked here.
 
     Several may run at once: each statement skips what another holds locked, and moves only what is still so.
     """
     swept = Swept()
     swept.expired = _expire()
+    swept.converged = _converge()
     swept.scheduled = _schedule()
     swept.withdrawn = _withdraw()
     swept.cancelled = _cancel_for_deleted()
     _patrol(swept)
     swept.overdue = bool(DELIVERIES["dispatch.overdue"].rows(_KeyRow, {"age_ms": settings.RELAY_SWEEP_MS}))
-    if swept.expired or swept.scheduled or swept.withdrawn or swept.cancelled or swept.finished or swept.repaired:
+    swept.askable = asking.any_due()
+    if swept != Swept(overdue=swept.overdue, askable=swept.askable):
         log.info("%s", swept)
     return swept
 
@@ -145,10 +164,25 @@ def _lost_attempt(one: Expired, url: str) -> AttemptRow:
     )
 
 
-def _schedule() -> int:
+def _converge() -> int:
     total = 0
     for _ in range(BATCHES):
-        rows = DELIVERIES["dispatch.unscheduled"].rows(_UnscheduledRow, {"after": _PATROL.unscheduled, "batch": BATCH})
+        stretch = acknowledgements.converge_stretch(_PATROL.unknown, batch=BATCH)
+        _PATROL.unknown = stretch.walked_to
+        total += stretch.converged
+        # Each was a transaction: what else there is is for the next sweep.
+        if total or not stretch.walked_to:
+            break
+    return total
+
+
+def _schedule() -> int:
+    losses_below: int = settings.RELAY_POISON_LOSSES
+    total = 0
+    for _ in range(BATCHES):
+        rows = DELIVERIES["dispatch.unscheduled"].rows(
+            _UnscheduledRow, {"after": _PATROL.unscheduled, "batch": BATCH, "losses_below": losses_below}
+        )
         _PATROL.unscheduled = rows[-1].operation_key if len(rows) == BATCH else 0
         endpoints = Endpoint.objects.in_bulk({row.endpoint_id for row in rows})
         retries = []
@@ -158,7 +192,7 @@ def _schedule() -> int:
             if delay is not None and window is not None:
                 retries.append(Retry(row.operation_key, row.revision, delay, window))
         if retries:
-            total += len(in_transaction(partial(unknown.schedule_retry, retries)))
+            total += len(in_transaction(partial(unknown.schedule_retry, retries, losses_below=losses_below)))
         if len(rows) < BATCH:
             break
     return total
@@ -170,7 +204,7 @@ def _withdraw() -> int:
     if not rows:
         return 0
     wishes = [Retry(row.operation_key, row.revision, None, None) for row in rows]
-    return len(in_transaction(partial(unknown.schedule_retry, wishes)))
+    return len(in_transaction(partial(unknown.schedule_retry, wishes, losses_below=settings.RELAY_POISON_LOSSES)))
 
 
 def _cancel_for_deleted() -> int:

@@ -10,11 +10,18 @@ from __future__ import annotations
 import base64
 import binascii
 import hmac
+import re
 import secrets
 
 PREFIX = "whsec_"
 NEW_SECRET_BYTES = 32
 SHORTEST, LONGEST = 24, 64
+TOLERANCE_S = 300
+"""How far a message's timestamp may be from our clock, either way, in seconds."""
+MOST_SIGNATURES = 10
+
+_MESSAGE_ID = re.compile(r"[!-\-/-~]{1,255}")  # printable ASCII, without space and full stop
+_UNIX_SECONDS = re.compile(r"[0-9]{1,12}")
 
 
 class BadSecret(ValueError):
@@ -48,3 +55,25 @@ def sign(secret: bytes, webhook_id: str, timestamp: int, body: bytes) -> str:
         raise ValueError("a webhook id may not contain a full stop")
     mac = hmac.digest(secret, b"%b.%d.%b" % (webhook_id.encode("ascii"), timestamp, body), "sha256")
     return "v1," + binascii.b2a_base64(mac, newline=False).decode("ascii")
+
+
+def is_timely(webhook_id: str, timestamp: str, now: float) -> bool:
+    """Whether a message's id and timestamp (Unix seconds) are well-formed, and the time is within the tolerance."""
+    return bool(
+        _MESSAGE_ID.fullmatch(webhook_id)
+        and _UNIX_SECONDS.fullmatch(timestamp)
+        and abs(now - int(timestamp)) <= TOLERANCE_S
+    )
+
+
+def verify(secret: bytes, webhook_id: str, timestamp: str, signatures: str, body: bytes) -> bool:
+    """Whether one of the `signatures`, separated by single spaces, is that of this very message.
+
+    Compared in constant time; the first `MOST_SIGNATURES` are looked at, all of them in any case. The id and the
+    timestamp are as `is_timely` wants them.
+    """
+    expected = sign(secret, webhook_id, int(timestamp), body).encode()
+    found = False
+    for given in signatures.split(" ")[:MOST_SIGNATURES]:
+        found |= hmac.compare_digest(given.encode("utf-8", "surrogateescape"), expected)
+    return found

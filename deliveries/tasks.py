@@ -19,7 +19,7 @@ from django.db import Error as DatabaseError
 from huey import crontab
 from huey.contrib.djhuey import HUEY, on_startup, periodic_task, task
 
-from deliveries import reconcile
+from deliveries import asking, reconcile
 from deliveries.dispatch import slices
 from deliveries.dispatch.listener import notify, taken_slots
 from deliveries.dispatch.stopping import STOP
@@ -28,6 +28,8 @@ log = logging.getLogger("relay.dispatch")
 
 BELL = "relay.bell"
 """The key under which the broker remembers which bell hangs. A bell that finds another name there falls silent."""
+ASK_BELL = "relay.bell.ask"
+"""The same for questions to receivers. It hangs until the round is over, so that one is queued or at work."""
 SECOND_LOOK_S = 1
 
 
@@ -107,13 +109,33 @@ def fill_in() -> None:
         connections.close_all()
 
 
+@task()
+def ask_receivers(bell: str) -> None:
+    """Ask receivers what became of operations whose outcome is unknown: one bounded round."""
+    if HUEY.storage.peek_data(ASK_BELL) != bell.encode():
+        return
+    try:
+        _renew_connection()
+        asking.ask_all(STOP.requested)
+    except Exception as error:
+        # What was answered is on record; the rest is still due, and the next sweep rings again.
+        log.warning("a round of questions broke off (%s)", type(error).__name__, exc_info=not _of_database(error))
+        connections.close_all()
+    finally:
+        if HUEY.storage.peek_data(ASK_BELL) == bell.encode():
+            HUEY.storage.pop_data(ASK_BELL)
+
+
 @periodic_task(crontab(minute="*"))
 def sweep() -> None:
     """The reconciler's minute, for when no slice is there to do its chores; and a bell, whatever was lost."""
     _renew_connection()
-    reconcile.sweep()
+    swept = reconcile.sweep()
     HUEY.storage.pop_data(BELL)  # its task may have been lost; if it was not, it falls silent
+    HUEY.storage.pop_data(ASK_BELL)
     ring()
+    if swept.askable:
+        _ring_to_ask()
 
 
 def _renew_connection() -> None:
@@ -126,8 +148,21 @@ def _of_database(error: Exception) -> bool:
 
 
 def _chores() -> None:
-    if reconcile.sweep().overdue:
+    swept = reconcile.sweep()
+    if swept.overdue:
         notify()
+    if swept.askable:
+        _ring_to_ask()
+
+
+def _ring_to_ask() -> None:
+    """Have receivers asked, unless a round is queued or at work. A lost bell costs a minute."""
+    try:
+        bell = secrets.token_hex(8)
+        if HUEY.storage.put_if_empty(ASK_BELL, bell.encode()):
+            ask_receivers(bell)
+    except Exception as error:  # noqa: BLE001 (each broker raises errors of its own)
+        log.warning("the bell for questions could not be rung (%s); the next sweep rings again", type(error).__name__)
 
 
 def _rung() -> bool:

@@ -24,11 +24,15 @@ Identities
   and is never compared across runs.
 - *revision*: rises by one at each write of a run or an operation: the compare-and-set number.
 - *operation*: one side-effect intent, `tenant/run/step/effect_version`. No worker, epoch, count or clock is part of it.
+  A changed effect is the next version of its step, in a row of its own: what was only prepared is cancelled for it,
+  what is settled stays, and what may have happened has no next version before its truth is known.
+- *claim*: owner, epoch and end of a send that may be going on, on its operation. It is alive only under the term in
+  which it was made, and a lost one is told by that term, whoever holds the lease since.
 
 Who may write what
 ------------------
 - the holder of the lease (owner and epoch match, and it has not expired, judged after the row lock with the database's
-  clock): start, checkpoint and end the run; claim and settle its operation.
+  clock): start, checkpoint and end the run; plan, claim and settle its operations.
 - the reconciler: turn a claim that ran out into *unknown*, and take over the orphaned lease; let an unknown operation
   be sent again under the same id where its receiver promised to drop duplicates; write what evidence proves; finish a
   run that its operation left behind.
@@ -46,6 +50,7 @@ the rival and not changed is not looked at again by an UPDATE that waited for it
                   ▲ │                │   │  └─ not taken, no tries left ─▶ failed_final
                   │ └─cancel─▶ cancelled │
                   └─ not taken, tries left┘ (only with proof)
+               prepared ──its next version is planned──▶ cancelled
                dispatching ──ambiguous, or its claim ran out──▶ unknown
                unknown ──same-key retry──▶ unknown (claimed; the status does not pretend)
                unknown ──acceptance, authoritative answer, person──▶ succeeded | prepared | failed_final
@@ -54,6 +59,9 @@ What each failure leads to
 --------------------------
 - worker killed before it sent: its claim runs out: unknown. Nobody can tell that it had not sent.
 - worker killed after it sent: the same.
+- an operation whose claims run out again and again: it may be what its workers die of. Losses in a row are counted, and
+  after so many it is not sent again by itself, but by a person who has looked. Whoever comes back with an outcome ends
+  the row; work that is given back unsent does not, because it proves nothing about sending.
 - worker paused past its lease: the same; when it wakes, every write of its is refused and recorded as a fenced write,
   with the evidence that it carried.
 - database away: nothing new is sent; what is in flight runs to its deadline, under a lease that was confirmed to

@@ -181,8 +181,10 @@ class Operation(LedgerModel):
     status = models.TextField(choices=OperationStatus.choices)
     due_at = models.DateTimeField(null=True, blank=True, help_text="When it may be claimed; empty: not by itself.")
     dispatch_owner = models.TextField(null=True, blank=True)
+    dispatch_epoch = models.BigIntegerField(null=True, blank=True, help_text="The term under which it was claimed.")
     dispatch_until = models.DateTimeField(null=True, blank=True)
     attempts = models.IntegerField(db_default=0, help_text="How many sends were begun.")
+    losses = models.IntegerField(db_default=0, help_text="How many claims in a row ran out.")
     first_dispatched_at = models.DateTimeField(null=True, blank=True)
     dispatched_at = models.DateTimeField(null=True, blank=True, help_text="When the last claim was made.")
     ambiguous = models.BooleanField(db_default=False, help_text="An attempt may have been taken.")
@@ -202,6 +204,7 @@ class Operation(LedgerModel):
             models.CheckConstraint(condition=one_of("status", OperationStatus), name="operation_status"),
             models.CheckConstraint(condition=Q(revision__gte=0), name="operation_revision"),
             models.CheckConstraint(condition=Q(attempts__gte=0), name="operation_attempts"),
+            models.CheckConstraint(condition=Q(losses__gte=0), name="operation_losses"),
             models.CheckConstraint(condition=Q(effect_version__gt=0), name="operation_effect_version"),
             models.CheckConstraint(
                 condition=~Q(status="dispatching")
@@ -209,9 +212,14 @@ class Operation(LedgerModel):
                 name="operation_claim_is_whole",
             ),
             models.CheckConstraint(
-                condition=Q(dispatch_owner__isnull=True, dispatch_until__isnull=True)
-                | Q(dispatch_owner__isnull=False, dispatch_until__isnull=False, status__in=("dispatching", "unknown")),
-                name="operation_claim_has_an_end",
+                condition=Q(dispatch_owner__isnull=True, dispatch_epoch__isnull=True, dispatch_until__isnull=True)
+                | Q(
+                    dispatch_owner__isnull=False,
+                    dispatch_epoch__isnull=False,
+                    dispatch_until__isnull=False,
+                    status__in=("dispatching", "unknown"),
+                ),
+                name="operation_claim_has_a_term_and_an_end",
             ),
             models.CheckConstraint(
                 condition=~Q(status="prepared") | Q(due_at__isnull=False, ambiguous=False),

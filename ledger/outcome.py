@@ -27,6 +27,8 @@ class Reason(StrEnum):
     """The outcome belongs to another request than the one on record."""
     INTEGRITY = "integrity"
     """The same operation id was planned with another tool or digest."""
+    GAP = "gap"
+    """The version before this one was never planned: versions of an effect follow one another."""
     UNSETTLED = "unsettled"
     """An operation of the run or task is not settled: its truth is not known yet."""
     CLAIMED = "claimed"

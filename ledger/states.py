@@ -40,7 +40,7 @@ class OperationStatus(models.TextChoices):
     FAILED_FINAL = "failed_final", "Failed"
     """Terminal: proven that the receiver did not take it, and no tries are left; or a person said so."""
     CANCELLED = "cancelled", "Cancelled"
-    """Terminal: cancelled before anything was sent."""
+    """Terminal: withdrawn while nothing of it can have been taken, with its run or for its next version."""
 
 
 class Mover(models.TextChoices):
@@ -68,6 +68,7 @@ RUN_MOVES: tuple[Move, ...] = (
     Move(_R.PENDING, _R.RUNNING, _M.OWNER, "operation.claim"),
     Move(_R.PENDING, _R.RUNNING, _M.OWNER, "run.start"),
     Move(_R.RUNNING, _R.RUNNING, _M.OWNER, "run.save_checkpoint"),
+    Move(_R.RUNNING, _R.RUNNING, _M.OWNER, "operation.plan"),
     Move(_R.RUNNING, _R.SUCCEEDED, _M.OWNER, "operation.settle"),
     Move(_R.RUNNING, _R.SUCCEEDED, _M.OWNER, "run.succeed"),
     Move(_R.RUNNING, _R.SUCCEEDED, _M.RECONCILER, "run.finish_left_behind"),
@@ -100,6 +101,7 @@ OPERATION_MOVES: tuple[Move, ...] = (
     Move(_O.UNKNOWN, _O.PREPARED, _M.RECONCILER, "unknown.converge"),
     Move(_O.UNKNOWN, _O.FAILED_FINAL, _M.RECONCILER, "unknown.converge"),
     Move(_O.UNKNOWN, _O.FAILED_FINAL, _M.PERSON, "unknown.resolve"),
+    Move(_O.PREPARED, _O.CANCELLED, _M.OWNER, "operation.plan"),
     Move(_O.PREPARED, _O.CANCELLED, _M.CONTROL, "run.cancel"),
 )
 

@@ -20,8 +20,8 @@ from ninja.openapi.schema import OpenAPISchema
 from ninja.parser import Parser
 from ninja.renderers import BaseRenderer
 
-from deliveries.api import deliveries, endpoints, events, operations
-from deliveries.api.access import TENANT_HEADER
+from deliveries.api import acknowledgements, deliveries, endpoints, events, operations
+from deliveries.api.access import TENANT_HEADER, BearerKey
 from deliveries.api.errors import CODES, ApiError, FieldError, invalid, malformed
 from deliveries.models import DEFAULT_TENANT
 
@@ -35,9 +35,10 @@ DESCRIPTION = """
 Submit events; Relay delivers each, signed, to every endpoint that wants it, at least once, and keeps what it does not
 know as *unknown* until evidence or a person settles it.
 
-Send `Authorization: Bearer KEY` with every request. An operator's key names a tenant with `Relay-Tenant`; without it,
-the tenant is `default`. Every error is `{"code", "detail", "errors"?}`. Lists are `{"items", "next_cursor"}`: give
-`next_cursor` back as `cursor`, with the same filters.
+Send `Authorization: Bearer KEY` with every request; only a receiver's acknowledgement is signed instead. An operator's
+key names a tenant with `Relay-Tenant`; without it, the tenant is `default`. Every error is
+`{"code", "detail", "errors"?}`. Lists are `{"items", "next_cursor"}`: give `next_cursor` back as `cursor`, with the
+same filters.
 """
 
 
@@ -48,6 +49,9 @@ _TENANT_PARAMETER = {
     "schema": {"type": "string", "default": DEFAULT_TENANT},
     "description": "For an operator's key: the tenant that the request is about.",
 }
+
+
+_KEYED: dict[str, list[str]] = {BearerKey.__name__: []}
 
 
 class JsonParser(Parser):
@@ -71,12 +75,12 @@ class Api(NinjaAPI):
     """NinjaAPI whose every answer that is an error has our shape, also those made outside a route."""
 
     def get_openapi_schema(self, **where: Any) -> OpenAPISchema:
-        """The schema, in which every refusal says when it comes and every route names the tenant header."""
+        """The schema, in which every refusal says when it comes and every route with a key names the tenant header."""
         schema = super().get_openapi_schema(**where)
         for methods in schema["paths"].values():
             for route in methods.values():
                 # By its name, because a route's documentation may be asked for more than once.
-                if all(known["name"] != TENANT_HEADER for known in route["parameters"]):
+                if _KEYED in route["security"] and all(known["name"] != TENANT_HEADER for known in route["parameters"]):
                     route["parameters"].append(_TENANT_PARAMETER)
                 for status, response in route["responses"].items():
                     if int(status) in CODES:
@@ -105,6 +109,7 @@ api.add_router("/events", events.router)
 api.add_router("/endpoints", endpoints.router)
 api.add_router("/deliveries", deliveries.router)
 api.add_router("/operations", operations.router)
+api.add_router("/acknowledgements", acknowledgements.router)
 
 _nowhere = Router()
 

@@ -1,4 +1,5 @@
 from django.apps import AppConfig
+from django.conf import settings
 from django.db.backends.signals import connection_created
 
 
@@ -8,6 +9,8 @@ class RelayConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
+        from deliveries import failpoints
         from relay import checks, database  # noqa: F401 - importing the checks registers them
 
         connection_created.connect(database.bound_idle_transactions, dispatch_uid="relay.bound_idle_transactions")
+        failpoints.arm(settings.RELAY_FAILPOINT)

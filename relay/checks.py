@@ -13,6 +13,7 @@ from django.apps import AppConfig
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, register
 from django.core.checks import Warning as Warn
+from django.db import DEFAULT_DB_ALIAS, connections
 
 from deliveries.timing import SETTLE_BUDGET_MS, longest_deadline_ms
 
@@ -101,6 +102,20 @@ def check_huey(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[C
     return found
 
 
+@register(Tags.compatibility, deploy=True)
+def check_failpoint(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
+    """Where something is at stake no process may be told to fail."""
+    if settings.RELAY_FAILPOINT is None:
+        return []
+    return [
+        Warn(
+            f"RELAY_FAILPOINT is set ({settings.RELAY_FAILPOINT}): dispatchers will die or stand still on purpose.",
+            hint="Unset it: it is for trying out what a crash leads to.",
+            id="relay.W002",
+        )
+    ]
+
+
 @register(Tags.database)
 def check_transactions(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
     """The ledger's statements rely on READ COMMITTED, PostgreSQL, and transactions that they open themselves."""
@@ -117,3 +132,29 @@ def check_transactions(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -
             Error("DATABASES sets an isolation level: the ledger's statements are READ COMMITTED.", id="relay.E007")
         )
     return found
+
+
+@register(Tags.database)
+def check_roles(
+    app_configs: Sequence[AppConfig] | None, databases: Sequence[str] | None = None, **kwargs: Any
+) -> list[CheckMessage]:
+    """Whoever Relay runs as should not own its tables. Asks the database, and so only where one is named."""
+    if DEFAULT_DB_ALIAS not in (databases or ()):
+        return []
+    with connections[DEFAULT_DB_ALIAS].cursor() as cursor:
+        cursor.execute(
+            "SELECT current_user, rolsuper OR EXISTS (SELECT FROM pg_class WHERE relname LIKE 'ledger\\_%%'"
+            " AND relkind = 'r' AND pg_has_role(current_user, relowner, 'MEMBER')) FROM pg_roles"
+            " WHERE rolname = current_user",
+        )
+        role, owns = cursor.fetchone()
+    if not owns:
+        return []
+    return [
+        Warn(
+            f"Relay runs as the database role {role}, which owns its tables: PostgreSQL would let it rewrite or delete "
+            "what is on record.",
+            hint="Run `manage.py harden`, and set DATABASE_URL and RELAY_MIGRATE_DATABASE_URL as it says.",
+            id="relay.W002",
+        )
+    ]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from django.conf import settings
-from django.db import OperationalError
+from django.db import DEFAULT_DB_ALIAS, OperationalError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 _LIBPQ_TO_DJANGO = {"dbname": "NAME", "user": "USER", "password": "PASSWORD", "host": "HOST", "port": "PORT"}
+_LOGIN = ("USER", "PASSWORD", "HOST", "PORT", "OPTIONS")
 
 # A primary that goes silent (power cut, a lost network) sends no reset, and TCP alone would wait for a quarter of an
 # hour or for ever, with leases running out meanwhile. With these a connection attempt ends after 5 s, an idle
@@ -24,8 +26,11 @@ NOTICE_SILENCE: dict[str, Any] = {
 }
 
 
-def settings_for(parameters: Mapping[str, str]) -> dict[str, Any]:
-    """An entry of DATABASES out of libpq's parameters. What they say themselves is not overridden."""
+def settings_for(parameters: Mapping[str, str], **options: str) -> dict[str, Any]:
+    """An entry of DATABASES out of libpq's parameters. What they say themselves is not overridden.
+
+    `options` are entries of Django's OPTIONS that libpq does not know.
+    """
     over_tcp = not parameters.get("host", "").startswith(("/", "@"))  # else a socket of this machine
     return {
         "ENGINE": "django.db.backends.postgresql",
@@ -34,6 +39,7 @@ def settings_for(parameters: Mapping[str, str]) -> dict[str, Any]:
             "application_name": "relay",
             **(NOTICE_SILENCE if over_tcp else {}),
             **{key: value for key, value in parameters.items() if key not in _LIBPQ_TO_DJANGO},
+            **options,
         },
         # A new connection per request costs PostgreSQL about 5 ms.
         "CONN_MAX_AGE": None,
@@ -66,3 +72,30 @@ def bound_idle_transactions(connection: BaseDatabaseWrapper, **signal: Any) -> N
                 "SELECT set_config('idle_in_transaction_session_timeout', %s, false)",
                 [str(settings.RELAY_LEASE_TTL_MS)],
             )
+
+
+@contextmanager
+def as_migrator() -> Iterator[None]:
+    """Inside, this thread's connection is the migrator's, who has become the owner of the tables; then it is gone.
+
+    Without a login of the migrator's (a database of one's own and no RELAY_MIGRATE_DATABASE_URL) nothing changes.
+    """
+    if settings.RELAY_MIGRATION_LOGIN is None:
+        yield
+        return
+    with logged_in_as(settings.RELAY_MIGRATION_LOGIN):
+        yield
+
+
+@contextmanager
+def logged_in_as(login: Mapping[str, Any]) -> Iterator[None]:
+    """Inside, this thread's connection is another login's (an entry of DATABASES) in the same database."""
+    connection = connections[DEFAULT_DB_ALIAS]
+    usual = {key: connection.settings_dict[key] for key in _LOGIN}
+    connection.close()
+    connection.settings_dict.update({key: login.get(key, "") for key in _LOGIN})
+    try:
+        yield
+    finally:
+        connection.close()
+        connection.settings_dict.update(usual)

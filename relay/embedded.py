@@ -21,12 +21,14 @@ import stat
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 import psycopg
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
+from relay import roles
 from relay.cluster import PORT, SETTINGS, SUPERUSER, environment, initialise, last_words, programs, write_settings
 from relay.processes import bound_to_parent
 from relay.server_account import Account, EmbeddedError, choose, let_run, let_through
@@ -43,7 +45,9 @@ __all__ = [
     "stop",
 ]
 
-DATABASE = ROLE = "relay"
+DATABASE = "relay"
+FORMER_ROLE = "relay"
+"""Owned the database and everything in it before the roles of `relay.roles`."""
 START_SECONDS = 300.0  # Recovery after a crash reads the log since the last checkpoint.
 STOP_SECONDS = 60.0
 SOCKET_PATH_BYTES = 100  # sun_path ends at 104 bytes on macOS and 108 on Linux.
@@ -64,12 +68,12 @@ def socket_dir(data_dir: Path) -> Path:
     return Path("/tmp") / f"relay-{name}"  # noqa: S108 - its owner and mode are checked before it is used
 
 
-def database_parameters(data_dir: Path, *, user: str = ROLE, dbname: str = DATABASE) -> dict[str, str]:
+def database_parameters(data_dir: Path, *, user: str = roles.RUNTIME, dbname: str = DATABASE) -> dict[str, str]:
     """libpq's parameters for the embedded database, whether it runs or not."""
     return {"dbname": dbname, "user": user, "host": str(socket_dir(data_dir)), "port": str(PORT)}
 
 
-def dsn(data_dir: Path, *, user: str = ROLE, dbname: str = DATABASE) -> str:
+def dsn(data_dir: Path, *, user: str = roles.RUNTIME, dbname: str = DATABASE) -> str:
     return make_conninfo(**database_parameters(data_dir, user=user, dbname=dbname))
 
 
@@ -256,12 +260,27 @@ def _forget_dead_server(data_dir: Path, sockets: Path) -> None:
 
 
 def _make_database(data_dir: Path) -> None:
-    """The role and the database that Relay uses; the role owns the database and is no superuser."""
-    role, database = sql.Identifier(ROLE), sql.Identifier(DATABASE)
+    """The roles and the database that Relay uses, and what its roles may do with that database."""
+    database = sql.Identifier(DATABASE)
     with psycopg.connect(dsn(data_dir, user=SUPERUSER, dbname="postgres"), autocommit=True) as connection:
         # Two starts may be here at once; the second waits.
         connection.execute("SELECT pg_advisory_lock(hashtext('relay.embedded'))")
-        if connection.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", [ROLE]).fetchone() is None:
-            connection.execute(sql.SQL("CREATE ROLE {} LOGIN").format(role))
+        for role in roles.missing(connection):
+            connection.execute(roles.creation(role))
+        connection.execute(roles.membership())
         if connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [DATABASE]).fetchone() is None:
-            connection.execute(sql.SQL("CREATE DATABASE {} OWNER {}").format(database, role))
+            connection.execute(sql.SQL("CREATE DATABASE {} OWNER {}").format(database, sql.Identifier(roles.OWNER)))
+        with psycopg.connect(dsn(data_dir, user=SUPERUSER)) as inside:
+            _bring_over(inside)
+            for statement in roles.database_rights(DATABASE):
+                inside.execute(statement)
+
+
+def _bring_over(connection: psycopg.Connection[Any]) -> None:
+    """Give the owner what the former role owned, the database with it. It can log in until that is done."""
+    row = connection.execute("SELECT rolcanlogin FROM pg_roles WHERE rolname = %s", [FORMER_ROLE]).fetchone()
+    if row is None or not row[0]:
+        return
+    former, owner = sql.Identifier(FORMER_ROLE), sql.Identifier(roles.OWNER)
+    connection.execute(sql.SQL("REASSIGN OWNED BY {} TO {}").format(former, owner))
+    connection.execute(sql.SQL("ALTER ROLE {} NOLOGIN").format(former))

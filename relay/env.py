@@ -20,6 +20,9 @@ from urllib.parse import urlsplit
 from psycopg import ProgrammingError
 from psycopg.conninfo import conninfo_to_dict
 
+from deliveries import failpoints
+from deliveries.failpoints import Failpoint
+from relay import roles
 from relay.embedded import database_parameters
 
 Network = IPv4Network | IPv6Network
@@ -48,6 +51,7 @@ class Config:
     data_dir: Path
     embedded: bool
     database: dict[str, str]
+    migration_database: dict[str, str] | None
     huey_url: str
     secret_key: str | None
     secret_key_fallbacks: tuple[str, ...]
@@ -64,11 +68,13 @@ class Config:
     heartbeat_ms: int
     http_timeout_ms: int
     sweep_ms: int
+    poison_losses: int
     dispatchers: int
     web_processes: int
     web_threads: int
     max_payload_bytes: int
     log_level: str
+    failpoint: Failpoint | None
 
 
 class Reader:
@@ -161,6 +167,13 @@ class Reader:
             raise BadVariable(name, "must have at least 8 characters")
         return text
 
+    def failpoint(self, name: str) -> Failpoint | None:
+        text = self.optional(name)
+        try:
+            return None if text is None else failpoints.parse(text)
+        except ValueError as wrong:
+            raise BadVariable(name, str(wrong)) from None
+
     def directory(self, name: str, default: Path) -> Path:
         try:
             path = Path(self.text(name, str(default))).expanduser().absolute()
@@ -197,6 +210,9 @@ def load(environ: Mapping[str, str]) -> Config:
     data_dir = read.directory("RELAY_DATA_DIR", BASE_DIR / ".relay")
     external = read.database("DATABASE_URL")
     embedded = external is None
+    migrating = read.database("RELAY_MIGRATE_DATABASE_URL")
+    if migrating is not None and (external is None or migrating["dbname"] != external["dbname"]):
+        raise BadVariable("RELAY_MIGRATE_DATABASE_URL", "must name the same database as DATABASE_URL")
     host = read.text("RELAY_HOST", "127.0.0.1")
     public_url = read.origin("RELAY_PUBLIC_URL")
     second, day = 1_000, 86_400_000
@@ -204,6 +220,7 @@ def load(environ: Mapping[str, str]) -> Config:
         data_dir=data_dir,
         embedded=embedded,
         database=database_parameters(data_dir) if external is None else external,
+        migration_database=database_parameters(data_dir, user=roles.MIGRATOR) if embedded else migrating,
         huey_url=read.huey("HUEY_URL"),
         secret_key=read.secret("RELAY_SECRET_KEY", required=not embedded),
         secret_key_fallbacks=read.words("RELAY_SECRET_KEY_FALLBACKS"),
@@ -220,11 +237,13 @@ def load(environ: Mapping[str, str]) -> Config:
         heartbeat_ms=read.integer("RELAY_HEARTBEAT_MS", 5_000, least=100, most=day),
         http_timeout_ms=read.integer("RELAY_HTTP_TIMEOUT_MS", 15_000, least=100, most=day),
         sweep_ms=read.integer("RELAY_SWEEP_MS", 5_000, least=100, most=day),
+        poison_losses=read.integer("RELAY_POISON_LOSSES", 3, least=1, most=100),
         dispatchers=read.integer("RELAY_DISPATCHERS", 2, least=1, most=127),
         web_processes=read.integer("RELAY_WEB_PROCESSES", 2, least=1, most=256),
         web_threads=read.integer("RELAY_WEB_THREADS", 4, least=1, most=256),
         max_payload_bytes=read.integer("RELAY_MAX_PAYLOAD_BYTES", 262_144, least=1_024, most=64 * 1_048_576),
         log_level=read.choice("RELAY_LOG_LEVEL", "INFO", ("DEBUG", "INFO", "WARNING", "ERROR")),
+        failpoint=read.failpoint("RELAY_FAILPOINT"),
     )
 
 

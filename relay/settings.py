@@ -7,7 +7,7 @@ from typing import Any
 
 import django_stubs_ext
 
-from relay import broker, database, env, secret_key, unfold
+from relay import broker, database, env, roles, secret_key, unfold
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 CONFIG = env.current()
@@ -23,7 +23,9 @@ RELAY_LEASE_TTL_MS = CONFIG.lease_ttl_ms
 RELAY_HEARTBEAT_MS = CONFIG.heartbeat_ms
 RELAY_HTTP_TIMEOUT_MS = CONFIG.http_timeout_ms
 RELAY_SWEEP_MS = CONFIG.sweep_ms
+RELAY_POISON_LOSSES = CONFIG.poison_losses
 RELAY_DISPATCHERS = CONFIG.dispatchers
+RELAY_FAILPOINT = CONFIG.failpoint
 RELAY_MAX_PAYLOAD_BYTES = CONFIG.max_payload_bytes
 RELAY_HOST = CONFIG.host
 RELAY_PORT = CONFIG.port
@@ -93,6 +95,10 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 # --- the database and the doorbell -------------------------------------------------------------------------------
 
 DATABASES: dict[str, dict[str, Any]] = {"default": database.settings_for(CONFIG.database)}
+RELAY_MIGRATION_LOGIN = (
+    database.settings_for(CONFIG.migration_database, assume_role=roles.OWNER) if CONFIG.migration_database else None
+)
+"""Entries of DATABASES["default"] that differ while migrations run; None: they run as everything else does."""
 
 try:
     HUEY = broker.make(CONFIG.huey_url)

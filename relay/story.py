@@ -18,6 +18,7 @@ def _operation(operation: schemas.Operation, run_made: datetime) -> list[Moment]
     moments = [(max(operation.created_at, run_made), f"operation {operation.id} prepared")]
     for attempt in operation.attempt_records:
         moments += _attempt(attempt)
+    moments += [_acknowledgement(one) for one in operation.acknowledgements]
     moments += [
         (
             one.decided_at,
@@ -41,6 +42,16 @@ def _attempt(attempt: schemas.Attempt) -> list[Moment]:
     return [(attempt.started_at, began), (attempt.ended_at or attempt.recorded_at, ended)]
 
 
+def _acknowledgement(word: schemas.Acknowledgement) -> Moment:
+    text = "the receiver was asked, and said" if word.source == "query" else "the receiver said"
+    text += f" {word.said}"
+    if word.http_status is not None:
+        text += f" (HTTP {word.http_status})"
+    if word.remote_id is not None:
+        text += f", its id {word.remote_id}"
+    return word.received_at, f"{text}; {word.detail}" if word.detail else text
+
+
 def _takeover(takeover: schemas.Takeover) -> list[Moment]:
     return [
         (takeover.previous_expired_at, f"lease of {takeover.previous_owner} expired"),
@@ -59,7 +70,12 @@ def _fenced_write(write: schemas.FencedWrite) -> list[Moment]:
 def _now(delivery: schemas.Delivery) -> list[str]:
     lines = [f"It is {delivery.status} now."]
     for operation in delivery.operations:
-        if operation.status == "unknown" and operation.dispatch_owner is None:
+        if operation.quarantined and operation.dispatch_owner is None:
+            lines.append(
+                f"{operation.id} is quarantined at revision {operation.revision}: its last {operation.losses} sends "
+                "each lost their worker. It is not sent again by itself. Resolve it, or send it again knowingly."
+            )
+        elif operation.status == "unknown" and operation.dispatch_owner is None:
             lines.append(
                 f"{operation.id} is unknown at revision {operation.revision}; it will be sent again under the same id "
                 f"at {_at(operation.due_at)}."

@@ -18,8 +18,9 @@ from types import FrameType
 from urllib.parse import urlsplit
 
 from django.conf import settings
+from django.core import checks
 from django.core.management import CommandError, call_command
-from django.db import OperationalError, connections
+from django.db import DEFAULT_DB_ALIAS, OperationalError, connections
 
 from relay import banner, bootstrap, embedded, web
 from relay.consumer import drain_seconds
@@ -73,6 +74,8 @@ class Up:
             self._start_postgres()
         try:
             call_command("migrate", interactive=False, verbosity=0, skip_checks=True)
+            for found in checks.run_checks(tags=[checks.Tags.database], databases=[DEFAULT_DB_ALIAS]):
+                tell(f"warning: {found.msg} {found.hint or ''}".rstrip())
             credentials = bootstrap.ensure(self.config.bootstrap_password, self.config.bootstrap_key)
         except OperationalError as error:
             raise CannotStart(away(error)) from error

@@ -1,41 +1,72 @@
-"""The database of the test session, and the environment in which tests start processes of their own."""
+"""The database of the test session, and the environment in which tests start processes of their own.
+
+Tests run with the rights that Relay has when it runs: their connection is a superuser's that has become the runtime
+role, and the processes that they start log in as that role. So with a DATABASE_URL of one's own that URL must be a
+superuser's, on a server where the test database and Relay's four roles may be made.
+"""
 
 from __future__ import annotations
 
 import os
-from urllib.parse import urlencode
+from collections.abc import Iterator
 
-import psycopg
 import pytest
 from django.conf import settings
-from django.db import connection
+from django.db import DEFAULT_DB_ALIAS, connections
+from django.test import TransactionTestCase
+from pytest_django.plugin import DjangoDbBlocker
 
-from relay import embedded
+from relay import embedded, roles
+from tests.support import database
 
 # The server of a test session dies with it: nothing has to survive a power cut.
 UNSAFE_AND_FAST = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 
 
 @pytest.fixture(scope="session")
-def database_server() -> None:
-    """A PostgreSQL that answers: the session's own, or the one that DATABASE_URL names."""
-    if not settings.RELAY_EMBEDDED:
-        return
-    embedded.ensure_running(settings.RELAY_DATA_DIR, overrides=UNSAFE_AND_FAST)
-    superuser = embedded.dsn(settings.RELAY_DATA_DIR, user=embedded.SUPERUSER, dbname="postgres")
-    with psycopg.connect(superuser, autocommit=True) as administrator:
-        administrator.execute(f"ALTER ROLE {embedded.ROLE} CREATEDB")  # The test database is made by that role.
+def database_server() -> Iterator[None]:
+    """A PostgreSQL that answers: the session's own, or the one that DATABASE_URL names. It has Relay's roles."""
+    login = connections[DEFAULT_DB_ALIAS].settings_dict
+    if settings.RELAY_EMBEDDED:
+        embedded.ensure_running(settings.RELAY_DATA_DIR, overrides=UNSAFE_AND_FAST)
+        login["USER"] = embedded.SUPERUSER
+    with database.administrator() as administrator:
+        assert administrator.info.parameter_status("is_superuser") == "on", "DATABASE_URL is not a superuser's"
+        for role in roles.missing(administrator):
+            administrator.execute(roles.creation(role))
+        administrator.execute(roles.membership())
+        administrator.execute(f"ALTER ROLE {roles.OWNER} CREATEDB")  # The test database is made by that role.
+        yield
+        administrator.execute(f"ALTER ROLE {roles.OWNER} NOCREATEDB")
 
 
 @pytest.fixture(scope="session")
 def django_db_modify_db_settings(database_server: None, django_db_modify_db_settings_parallel_suffix: None) -> None:
     """pytest-django asks for this before it makes the test database."""
+    database.become(roles.OWNER)
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
+    """The test database, made and migrated by the owner; everything after that is done by the runtime role."""
+    with django_db_blocker.unblock(), connections[DEFAULT_DB_ALIAS].cursor() as cursor:
+        for statement in roles.database_rights(str(connections[DEFAULT_DB_ALIAS].settings_dict["NAME"])):
+            cursor.execute(statement)
+    flush = TransactionTestCase._fixture_teardown  # type: ignore[attr-defined]
+
+    def unguarded_flush(test: TransactionTestCase) -> None:
+        with database.unguarded():
+            flush(test)
+
+    with pytest.MonkeyPatch.context() as patch, django_db_blocker.unblock():
+        patch.setattr(TransactionTestCase, "_fixture_teardown", unguarded_flush)
+        database.become(roles.RUNTIME)
+        yield
+        settings.HUEY.storage.close()  # The broker keeps its connection, and would keep the database.
+        database.become(roles.OWNER)
 
 
 @pytest.fixture
 def process_environment(transactional_db: None) -> dict[str, str]:
     """The environment for a process that is to use this session's test database."""
-    parameters = connection.get_connection_params()
-    known = ("dbname", "user", "password", "host", "port")
-    query = urlencode({key: parameters[key] for key in known if parameters.get(key)})
-    return {**os.environ, "DATABASE_URL": f"postgresql:///?{query}"}
+    return {**os.environ, "DATABASE_URL": database.url()}

@@ -1,4 +1,4 @@
-"""Attempts, takeovers, fenced writes and resolutions as entries of a timeline, and as tables of evidence."""
+"""Attempts, acknowledgements, takeovers, fenced writes and resolutions as a timeline, and as tables of evidence."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from deliveries.admin.status import verdict_badge
-from deliveries.models import Attempt, Verdict
+from deliveries.models import Acknowledgement, Attempt, Said, Source, Verdict
 from ledger.admin.page import Entry, Value
 from ledger.admin.records import REASONS, dash
 from ledger.admin.text import ago, badge, block, code, outside, pretty, span, when
@@ -83,6 +83,19 @@ def of_attempt(attempt: Attempt) -> Entry:
     return Entry(
         attempt.started_at, when(attempt.started_at), title, tone, attempt_facts(attempt), attempt_blocks(attempt), 3
     )
+
+
+def of_acknowledgement(row: Acknowledgement) -> Entry:
+    """A receiver's word in the timeline."""
+    facts: list[tuple[str, Value]] = [("How", Source(row.source).label)]
+    if row.covers == 0:
+        facts.append(("Limit", "Nothing of it can have been taken when this was said: it moves nothing"))
+    facts += [("By", outside(row.actor)), ("Remote id", outside(row.remote_id)), ("Detail", outside(row.detail, 4000))]
+    if row.http_status is not None:
+        facts.append(("HTTP status", row.http_status))
+    tone = {Said.PROCESSED: "good", Said.REJECTED: "bad"}.get(Said(row.said), "plain")
+    title = f"The receiver said: {Said(row.said).label}"
+    return Entry(row.received_at, when(row.received_at), title, tone, facts, order=4)
 
 
 def of_run(run: Run) -> Entry:
@@ -159,7 +172,7 @@ def of_run_end(run: Run) -> Entry:
 def entries(
     runs: Sequence[Run], operations: Sequence[Operation], names: dict[int, tuple[str, Value]], now: datetime
 ) -> list[Entry]:
-    """Everything that happened to these runs and operations: five queries, `SHOWN` rows of a kind at most."""
+    """Everything that happened to these runs and operations: six queries, `SHOWN` rows of a kind at most."""
     run_ids: list[uuid.UUID] = [run.run_id for run in runs]
     keys = [operation.operation_key for operation in operations]
     found: list[Entry] = []
@@ -176,6 +189,7 @@ def entries(
         of_attempt(a)
         for a in Attempt.objects.filter(operation_key__in=keys).order_by("operation_key", "number")[:SHOWN]
     ]
+    found += [of_acknowledgement(a) for a in Acknowledgement.objects.filter(operation_key__in=keys)[:SHOWN]]
     found += [of_takeover(t) for t in Takeover.objects.filter(run_id__in=run_ids)[:SHOWN]]
     found += [of_fenced_write(f) for f in FencedWrite.objects.filter(run_id__in=run_ids)[:SHOWN]]
     found += [of_resolution(r) for r in Resolution.objects.filter(operation_id__in=keys)[:SHOWN]]
@@ -200,6 +214,23 @@ def attempt_summary(attempts: Sequence[Attempt]) -> list[list[Value]]:
     ]
 
 
+def acknowledgement_summary(found: Sequence[Acknowledgement]) -> list[list[Value]]:
+    """Receivers' words as rows of a table, newest first."""
+    tones = {Said.PROCESSED: "good", Said.REJECTED: "bad"}
+    return [
+        [
+            when(a.received_at),
+            badge(a.said, tones.get(Said(a.said), "plain"), Said(a.said).label),
+            Source(a.source).label,
+            outside(a.remote_id, 80),
+            outside(a.detail, 160),
+            outside(a.actor, 80),
+        ]
+        for a in found
+    ]
+
+
+WORD_HEADERS = ("Received", "What", "How", "Remote id", "Detail", "By")
 SUMMARY_HEADERS = ("No.", "Verdict", "Classification", "HTTP", "Error", "Epoch", "Owner", "Started", "Took")
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, ClassVar
 
+from django.conf import settings
 from django.db.models import Exists, OuterRef
 from django.http import HttpRequest
 
@@ -97,6 +98,7 @@ class DeliveryStatusFilter(ChoiceFilter):
     options = (
         ("person", "Needs a person"),
         ("unknown", "Unknown"),
+        ("quarantined", "Quarantined"),
         ("sending", "Sending"),
         ("waiting", "Pending or retrying"),
         ("delivered", "Delivered"),
@@ -118,10 +120,13 @@ class DeliveryStatusFilter(ChoiceFilter):
 
     def narrow(self, queryset: Any, value: str) -> Any:
         """In this status."""
-        if value in self.by_queue:
+        by_queue = self.by_queue | {
+            "quarantined": {"unknown_since__isnull": False, "operation__losses__gte": settings.RELAY_POISON_LOSSES}
+        }
+        if value in by_queue:
             # From the queue to runs to tasks, by primary keys: tasks have no index on their active run. An unsettled
             # operation is always of the active run, because a task with one cannot be replayed.
-            queued = Dispatch.objects.filter(**self.by_queue[value]).values("run_id")
+            queued = Dispatch.objects.filter(**by_queue[value]).values("run_id")
             return queryset.filter(pk__in=Run.objects.filter(pk__in=queued).values("task_id"))
         of_run = Operation.objects.filter(run_id=OuterRef("active_run_id"), status=self.by_operation[value])
         return queryset.filter(Exists(of_run))

@@ -14,8 +14,8 @@ from deliveries.admin import evidence, resolve
 from deliveries.admin.filters import OperationStatusFilter
 from deliveries.admin.names import operation_id
 from deliveries.admin.permissions import may_resolve
-from deliveries.admin.status import promise, window
-from deliveries.models import Attempt, Endpoint, Event
+from deliveries.admin.status import operation_badges, promise, quarantine, window
+from deliveries.models import Acknowledgement, Attempt, Endpoint, Event
 from ledger import identity
 from ledger.admin.base import ReadOnlyAdmin
 from ledger.admin.page import Button, Facts, Page, Section, Table, Timeline
@@ -69,7 +69,7 @@ class OperationAdmin(ReadOnlyAdmin):
     @admin.display(description="Status")
     def status_shown(self, row: Operation) -> SafeString:
         """What is known."""
-        return badge(row.status, None, row.get_status_display())
+        return evidence.joined(operation_badges(row))
 
     @admin.display(description="Delivery")
     def delivery(self, row: Operation) -> str | SafeString:
@@ -112,16 +112,18 @@ class OperationAdmin(ReadOnlyAdmin):
             url = reverse("admin:ledger_operation_resolve", args=(row.operation_key,))
             buttons.insert(0, Button("Resolve", url, primary=True))
         attempts = list(Attempt.objects.filter(operation_key=row.operation_key)[: evidence.SHOWN])
+        words = list(Acknowledgement.objects.filter(operation_key=row.operation_key)[: evidence.SHOWN])
         happened = [
             evidence.of_operation(row, name, code(name), row.run.created_at),
             *(evidence.of_attempt(a) for a in attempts),
+            *(evidence.of_acknowledgement(a) for a in words),
             *(evidence.of_fenced_write(f) for f in FencedWrite.objects.filter(operation_key=row.pk)[: evidence.SHOWN]),
             *(evidence.of_resolution(r) for r in Resolution.objects.filter(operation_id=row.pk)[: evidence.SHOWN]),
         ]
         return Page(
             title=f"Operation {name}",
             heading=code(name),
-            badges=(badge(row.status, None, row.get_status_display()),),
+            badges=operation_badges(row),
             sections=(
                 *facts(self, row, endpoint, now),
                 Table(
@@ -130,6 +132,12 @@ class OperationAdmin(ReadOnlyAdmin):
                     evidence.attempt_summary(attempts),
                     "Nothing was sent yet.",
                     "Each attempt is one HTTP request: evidence, not an identity of its own.",
+                ),
+                Table(
+                    "What the receiver said",
+                    evidence.WORD_HEADERS,
+                    evidence.acknowledgement_summary(words),
+                    "It said nothing beside its answers.",
                 ),
                 Timeline("What happened", happened, "Nothing happened yet."),
             ),
@@ -147,6 +155,8 @@ def facts(owner: ReadOnlyAdmin, row: Operation, endpoint: Endpoint | None, now: 
         )
     if row.due_at:
         due: Any = format_html("{} ({})", when(row.due_at), ago(row.due_at, now))
+    elif quarantine(row):
+        due = quarantine(row)
     elif row.status == "unknown":
         due = "Not by itself: it needs evidence or a person"
     else:
@@ -171,6 +181,7 @@ def facts(owner: ReadOnlyAdmin, row: Operation, endpoint: Endpoint | None, now: 
                 ("Status", badge(row.status, None, row.get_status_display())),
                 ("Revision", row.revision),
                 ("Attempts", row.attempts),
+                ("Lost in a row", f"{row.losses} of them lost their worker" if row.losses else "None"),
                 ("Ambiguous", "Yes: an attempt may have been taken" if row.ambiguous else "No"),
                 ("Claimed by", claim),
                 ("Next send", due),

@@ -10,6 +10,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from deliveries.models import Attempt, Endpoint, Verdict
+from deliveries.reconcile import quarantined
 from ledger.admin.text import badge, outside, span
 from ledger.models import Operation, Run
 from ledger.states import OperationStatus, RunStatus
@@ -19,6 +20,7 @@ LABELS = {
     "retrying": "Retrying",
     "sending": "Sending",
     "unknown": "Unknown",
+    "quarantined": "Quarantined",
     "delivered": "Delivered",
     "failed": "Failed",
     "cancelled": "Cancelled",
@@ -39,6 +41,8 @@ def status_of(run: Run | None, operation: Operation | None) -> str:
     """One of `LABELS`. The operation speaks first: a cancelled run does not make a send in flight unsent."""
     if operation is None:
         return _BY_RUN.get(RunStatus(run.status), "pending") if run else "pending"
+    if quarantined(operation):
+        return "quarantined"
     known = _BY_OPERATION.get(OperationStatus(operation.status))
     if known:
         return known
@@ -47,7 +51,21 @@ def status_of(run: Run | None, operation: Operation | None) -> str:
 
 def status_badge(status: str) -> SafeString:
     """The status in colour and in words."""
-    return badge(status, None, LABELS.get(status, status))
+    return badge(status, "bad" if status == "quarantined" else None, LABELS.get(status, status))
+
+
+def operation_badges(operation: Operation) -> tuple[SafeString, ...]:
+    """What is known about an operation, and whether it is quarantined."""
+    known = badge(operation.status, None, operation.get_status_display())
+    return (known, status_badge("quarantined")) if quarantined(operation) else (known,)
+
+
+def quarantine(operation: Operation) -> str:
+    """Why a quarantined operation is not sent any more, and what may be done; empty for any other."""
+    if not quarantined(operation):
+        return ""
+    lost = f"Its last {operation.losses} sends each lost their" if operation.losses > 1 else "Its last send lost its"
+    return f"{lost} worker. It is not sent again by itself. Resolve it, or send it again knowingly."
 
 
 def latest(operations: Iterable[Operation]) -> dict[uuid.UUID, Operation]:

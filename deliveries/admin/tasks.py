@@ -16,7 +16,7 @@ from deliveries.admin.events import parsed
 from deliveries.admin.filters import AgeFilter, DeliveryStatusFilter, EndpointFilter, TenantFilter
 from deliveries.admin.names import operation_id
 from deliveries.admin.permissions import may_resolve
-from deliveries.admin.status import latest, promise, status_badge, status_of
+from deliveries.admin.status import latest, operation_badges, promise, quarantine, status_badge, status_of
 from deliveries.models import Endpoint, Event
 from ledger.admin.base import ReadOnlyAdmin
 from ledger.admin.leases import time_left
@@ -114,7 +114,7 @@ class DeliveryAdmin(ReadOnlyAdmin):
             ("It promises", promise(endpoint)),
             ("Tenant", row.tenant_id),
             ("Made", when(row.created_at)),
-            ("Next send", when(current.due_at, "Not by itself") if current else "—"),
+            ("Next send", when(current.due_at, quarantine(current) or "Not by itself") if current else "—"),
         ]
         buttons = [Button("All deliveries", reverse("admin:ledger_task_changelist"))]
         if current is not None and current.status == "unknown" and may_resolve(request):
@@ -132,7 +132,7 @@ class DeliveryAdmin(ReadOnlyAdmin):
                     [
                         (
                             links[o.operation_key],
-                            badge(o.status, None, o.get_status_display()),
+                            evidence.joined(operation_badges(o)),
                             o.attempts,
                             o.revision,
                             "Yes: an attempt may have been taken" if o.ambiguous else "No",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.conf import settings
 from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
@@ -15,8 +16,9 @@ from django.utils.safestring import SafeString
 from deliveries.admin.evidence import joined
 from deliveries.admin.names import operation_id
 from deliveries.admin.permissions import may_resolve
-from deliveries.admin.status import promise, said
+from deliveries.admin.status import promise, quarantine, said, status_badge
 from deliveries.models import Attempt, Endpoint
+from deliveries.reconcile import quarantined
 from ledger import identity
 from ledger.admin.base import ChoiceFilter, ReadOnlyAdmin
 from ledger.admin.text import ago, badge, code, database_now, outside, span, when
@@ -28,7 +30,7 @@ class MovesOnFilter(ChoiceFilter):
 
     parameter_name = "moves"
     title = "Who moves it on"
-    options = (("itself", "Retried by itself"), ("all", "All"))
+    options = (("quarantined", "Quarantined"), ("itself", "Retried by itself"), ("all", "All"))
     tabs = True
 
     def choices(self, changelist: Any) -> Any:
@@ -47,8 +49,10 @@ class MovesOnFilter(ChoiceFilter):
             }
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        """One of the three tabs."""
+        """One of the four tabs."""
         match self.value():
+            case "quarantined":
+                return queryset.filter(until=None, operation__losses__gte=settings.RELAY_POISON_LOSSES)
             case "itself":
                 return queryset.exclude(due_at=None, until=None)
             case "all":
@@ -153,6 +157,8 @@ class UnknownOperationAdmin(ReadOnlyAdmin):
             step = format_html("Being sent again, until {}", when(row.until))
         elif row.due_at is not None:
             step = format_html("Sent again {}", ago(row.due_at, row.now) if row.due_at > row.now else "now")
+        elif quarantined(row.operation):
+            step = format_html("{} {}", status_badge("quarantined"), quarantine(row.operation))
         else:
             step = badge("person", "warn", "Needs a person")
         if not row.allowed:

@@ -1,18 +1,34 @@
-"""`/v1/deliveries`: one event going to one endpoint, and its whole life. Read-only."""
+"""`/v1/deliveries`: one event going to one endpoint, its whole life, and what the control plane may do about it."""
 
 from __future__ import annotations
 
-from ninja import Query, Router
+from ninja import Query, Router, Status
 from pydantic import Field
 
 from deliveries import ids
 from deliveries.api import find, pages, present, schemas
 from deliveries.api.access import Request, needs
-from deliveries.api.errors import refusals
+from deliveries.api.errors import ApiError, Error, refusals
+from deliveries.endpoints import living
 from deliveries.models import Scope
+from deliveries.tasks import ring
+from ledger.managers import run, task
 from ledger.models import Task
+from ledger.outcome import Applied, Reason, Rejected
+from ledger.statements import in_transaction
+from ledger.states import RunReason
 
 router = Router(tags=["Deliveries"])
+
+_RESOLVE_FIRST = (
+    "Nobody knows whether it was taken. Resolve it first: a new run could make the same thing happen twice."
+)
+_SETTLED = "Cancelled; what was sent keeps its own truth."
+_CANCELLED: dict[str, str] = {
+    "sending": "Cancelled; it is being sent at this moment, and what was sent keeps its own truth.",
+    "unknown": "Cancelled; it was sent, nobody knows whether it was taken, and what was sent keeps its own truth.",
+    "cancelled": "Cancelled; nothing of it was taken, and nothing more is sent.",
+}
 
 
 class DeliveryQuery(pages.PageQuery):
@@ -20,6 +36,18 @@ class DeliveryQuery(pages.PageQuery):
 
     event_id: str | None = Field(None, description="Of this event.")
     endpoint_id: str | None = Field(None, description="To this endpoint.")
+
+
+class Cancelled(schemas.Delivery):
+    """A delivery that was cancelled, and what that means for what was sent."""
+
+    detail: str = Field(examples=["Cancelled; nothing of it was taken, and nothing more is sent."])
+
+
+class DeliveryConflict(Error):
+    """What was asked does not agree with where the delivery stands."""
+
+    current: schemas.Delivery = Field(description="The delivery as it is now.")
 
 
 @router.get(
@@ -51,3 +79,63 @@ def list_deliveries(request: Request, query: Query[DeliveryQuery]) -> schemas.De
 def get_delivery(request: Request, delivery_id: str) -> schemas.Delivery:
     """A delivery with its runs, operations, attempts, takeovers and fenced writes. Scope: `read`."""
     return present.whole_delivery(find.delivery(request.auth.tenant_id, delivery_id))
+
+
+@router.post(
+    "/{delivery_id}/cancel",
+    auth=needs(Scope.OPERATE),
+    response={200: Cancelled, **refusals(404), 409: DeliveryConflict},
+    summary="Cancel a delivery",
+    operation_id="cancel_delivery",
+)
+def cancel_delivery(request: Request, delivery_id: str) -> Cancelled:
+    """End the delivery's active run: nothing more of it is sent. What was sent keeps its own truth. Scope: `operate`.
+
+    409 when it is over already.
+    """
+    found = find.delivery(request.auth.tenant_id, delivery_id)
+    answer = in_transaction(lambda: run.cancel([found.active_run_id]))[found.active_run_id]
+    now = present.whole_delivery(find.delivery(request.auth.tenant_id, delivery_id))
+    match answer:
+        case Applied():
+            return Cancelled(**now.model_dump(), detail=_CANCELLED.get(now.status, _SETTLED))
+        case Rejected(reason=reason):
+            raise _conflict(
+                f"It is over: its run is {answer.seen_status} and the delivery is {now.status}.", reason, now
+            )
+
+
+@router.post(
+    "/{delivery_id}/replay",
+    auth=needs(Scope.OPERATE),
+    response={202: schemas.Delivery, **refusals(404), 409: DeliveryConflict},
+    summary="Replay a delivery",
+    operation_id="replay_delivery",
+)
+def replay_delivery(request: Request, delivery_id: str) -> Status[schemas.Delivery]:
+    """Deliver it once more, in a new run: the same `webhook-id`, a new operation. Scope: `operate`.
+
+    409 while it goes on; 409 with the code `unsettled` while nobody knows what became of an operation: a new one could
+    make the same thing happen twice.
+    """
+    found = find.delivery(request.auth.tenant_id, delivery_id)
+    if not living(found.tenant_id).filter(endpoint_id=found.endpoint_id).exists():
+        raise _conflict("Its endpoint was deleted.", Reason.MISSING, present.whole_delivery(found))
+    answer = in_transaction(lambda: task.open_run([found.task_id], reason=RunReason.REPLAY))[found.task_id]
+    if isinstance(answer, Applied):
+        ring()
+    now = present.whole_delivery(find.delivery(request.auth.tenant_id, delivery_id))
+    match answer:
+        case Applied():
+            return Status(202, now)
+        case Rejected(reason=Reason.UNSETTLED, seen_status="unknown"):
+            raise _conflict(_RESOLVE_FIRST, Reason.UNSETTLED, now)
+        case Rejected(reason=reason) if now.status == "unknown":
+            raise _conflict(_RESOLVE_FIRST, Reason.UNSETTLED, now)
+        case Rejected(reason=reason):
+            raise _conflict(f"It goes on: it is {now.status}.", reason, now)
+
+
+def _conflict(detail: str, reason: Reason, now: schemas.Delivery) -> ApiError:
+    code = "unsettled" if reason is Reason.UNSETTLED else "conflict"
+    return ApiError(409, detail, code=code, extra={"reason": str(reason), "current": now.model_dump()})

@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 
 CODES: dict[int, tuple[str, str]] = {
     400: ("malformed", "The request cannot be read."),
-    401: ("unauthorized", "No key, or one that is unknown, expired or revoked."),
+    401: ("unauthorized", "No key or signature, or one that is unknown, expired or revoked."),
     403: ("forbidden", "The key may not do this."),
     404: ("not_found", "There is nothing here, or it is another tenant's."),
     405: ("method_not_allowed", "This route does not take that method; `Allow` names those it takes."),

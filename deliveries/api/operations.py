@@ -8,10 +8,12 @@ from django.db.models import QuerySet
 from ninja import Query, Router
 from pydantic import BaseModel, ConfigDict, Field
 
+from deliveries import querying
 from deliveries.api import find, pages, present, schemas
 from deliveries.api.access import Request, needs
 from deliveries.api.errors import ApiError, Error, invalid_field, not_found, refusals
-from deliveries.models import Scope
+from deliveries.models import Said, Scope
+from deliveries.querying import NotAsked
 from ledger import models as ledger
 from ledger.managers import unknown
 from ledger.outcome import Applied, Reason, Rejected
@@ -27,6 +29,12 @@ _WHY = {
     Reason.CLAIMED: "It is being sent at this moment; whoever sends it will settle it.",
     Reason.RUN_CANCELLED: "Its run is cancelled: nothing of it is sent again.",
     Reason.WINDOW_OVER: "The time in which the receiver promised to drop duplicates has passed.",
+}
+
+_WHY_NOT_ASKED = {
+    NotAsked.NOT_UNKNOWN: "It is not unknown, so there is nothing to ask.",
+    NotAsked.CLAIMED: "It is being sent at this moment; whoever sends it will settle it.",
+    NotAsked.BEING_ASKED: "Its receiver is being asked about it at this moment.",
 }
 
 
@@ -62,6 +70,18 @@ class Resolve(BaseModel):
     )
     reason: str = Field(min_length=1, max_length=REASON_LENGTH, description="Why: kept for ever with your name.")
     revision: int = Field(ge=0, lt=2**63, description="The revision that you saw.")
+
+
+class Asked(BaseModel):
+    """What the receiver said, and the operation after it."""
+
+    said: str = Field(
+        description="`unknown` also when its answer was not understood, or none came: `detail` says why.",
+        json_schema_extra={"enum": list(Said.values)},
+        examples=[Said.PROCESSED.value],
+    )
+    detail: str = Field(examples=["The receiver says that it processed it."])
+    operation: schemas.Operation
 
 
 class ResolveConflict(Error):
@@ -125,6 +145,33 @@ def resolve_operation(request: Request, operation_id: str, decision: Resolve) ->
                 _WHY.get(reason, f"Refused: {reason}.") + _first(now),
                 extra={"reason": str(reason), "current": now.model_dump()},
             )
+
+
+@router.post(
+    "/{path:operation_id}/query",
+    auth=needs(Scope.OPERATE),
+    response={200: Asked, **refusals(404, 422), 409: ResolveConflict},
+    summary="Ask the receiver about an unknown operation",
+    operation_id="query_operation",
+)
+def query_operation(request: Request, operation_id: str) -> Asked:
+    """Ask the receiver now what became of an unknown operation, and settle it by the answer. Scope: `operate`.
+
+    It takes at most ten seconds. 409 when there is nothing to ask: the answer shows what is there now. 422 when the
+    endpoint has no `query_url`.
+    """
+    row = find.operation(request.auth.tenant_id, operation_id)
+    reply = querying.query(row.operation_key, actor=request.auth.actor)
+    match reply:
+        case NotAsked.MISSING:
+            raise not_found("operation")
+        case NotAsked.NO_QUERY_URL:
+            raise invalid_field("capability.query_url", "the endpoint has none, so its receiver cannot be asked")
+        case NotAsked():
+            now = _shown(request, operation_id)
+            detail = f"{_WHY_NOT_ASKED[reply]} It is {now.status} at revision {now.revision}."
+            raise ApiError(409, detail, extra={"reason": str(reply), "current": now.model_dump()})
+    return Asked(said=reply.said.value, detail=reply.detail, operation=_shown(request, operation_id))
 
 
 @router.get(

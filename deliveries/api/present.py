@@ -11,6 +11,7 @@ from django.db.models import BooleanField, Case, Q, QuerySet, Value, When
 
 from deliveries import ids, models
 from deliveries.api import schemas
+from deliveries.reconcile import quarantined
 from ledger import identity
 from ledger import models as ledger
 from ledger.states import OperationStatus, RunStatus
@@ -60,6 +61,8 @@ def operation_fields(operation: ledger.Operation) -> dict[str, Any]:
         "effect_version": operation.effect_version,
         "tool": operation.tool,
         "attempts": operation.attempts,
+        "losses": operation.losses,
+        "quarantined": quarantined(operation),
         "due_at": operation.due_at,
         "dispatch_owner": operation.dispatch_owner,
         "dispatch_until": operation.dispatch_until,
@@ -76,12 +79,15 @@ def operation_fields(operation: ledger.Operation) -> dict[str, Any]:
 
 
 def operations(found: Sequence[ledger.Operation]) -> list[schemas.Operation]:
-    """Operations with their attempts and resolutions: two queries."""
+    """Operations with their attempts, acknowledgements and resolutions: three queries."""
     own = {operation.operation_key: operation for operation in found}
     tried = defaultdict(list)
     rows = models.Attempt.objects.filter(operation_key__in=own).order_by("-operation_key", "-number")[:MOST_ROWS]
     for row in reversed(rows):
         tried[row.operation_key].append(attempt(row, own[row.operation_key]))
+    heard = defaultdict(list)
+    for word in models.Acknowledgement.objects.filter(operation_key__in=own)[:MOST_ROWS]:
+        heard[word.operation_key].append(acknowledgement(word, own[word.operation_key]))
     decided = defaultdict(list)
     for resolution in ledger.Resolution.objects.filter(operation_id__in=own).order_by("-resolution_id")[:MOST_ROWS]:
         decided[resolution.operation_id].append(
@@ -94,9 +100,28 @@ def operations(found: Sequence[ledger.Operation]) -> list[schemas.Operation]:
             )
         )
     return [
-        schemas.Operation(**operation_fields(row), attempt_records=tried[key], resolutions=decided[key])
+        schemas.Operation(
+            **operation_fields(row),
+            attempt_records=tried[key],
+            acknowledgements=heard[key],
+            resolutions=decided[key],
+        )
         for key, row in own.items()
     ]
+
+
+def acknowledgement(row: models.Acknowledgement, operation: ledger.Operation) -> schemas.Acknowledgement:
+    """A receiver's word about an operation."""
+    return schemas.Acknowledgement(
+        operation_id=operation_id(operation),
+        source=row.source,
+        said=row.said,
+        remote_id=row.remote_id,
+        detail=row.detail,
+        actor=row.actor,
+        http_status=row.http_status,
+        received_at=row.received_at,
+    )
 
 
 def attempt(row: models.Attempt, operation: ledger.Operation) -> schemas.Attempt:
@@ -175,6 +200,7 @@ def _delivery(task: ledger.Task, run: ledger.Run, operation: ledger.Operation | 
         "run_id": run.run_id,
         "operation_id": shown,
         "attempts": operation.attempts if operation else 0,
+        "quarantined": operation is not None and quarantined(operation),
         "due_at": operation.due_at if operation else None,
         "created_at": task.created_at,
         "updated_at": max(changed),
@@ -200,6 +226,7 @@ def whole_delivery(task: ledger.Task) -> schemas.Delivery:
         runs=shown,
         operations=told,
         attempt_records=[one for operation in told for one in operation.attempt_records],
+        acknowledgements=[one for operation in told for one in operation.acknowledgements],
         takeovers=takeovers(run_ids),
         fenced_writes=fenced_writes(run_ids, {row.operation_key: operation_id(row) for row in found}),
     )

@@ -9,7 +9,7 @@ from uuid import UUID
 from django.db.models import TextChoices
 from pydantic import BaseModel, Field
 
-from deliveries.models import Verdict
+from deliveries.models import Said, Source, Verdict
 from ledger.states import Decision, OperationStatus, RunReason, RunStatus
 
 RUN = "01990f3a-7d52-7c1e-9a44-5b1f0c6d2e90"
@@ -101,6 +101,19 @@ class Resolution(BaseModel):
     decided_at: datetime
 
 
+class Acknowledgement(BaseModel):
+    """What the receiver said about an operation outside of an attempt's answer."""
+
+    operation_id: str = Field(examples=[OPERATION])
+    source: str = Field(description="It told us, or we asked.", json_schema_extra=_one_of(Source))
+    said: str = Field(json_schema_extra=_one_of(Said))
+    remote_id: str | None
+    detail: str
+    actor: str = Field(description="Who wrote it down for the receiver.")
+    http_status: int | None = Field(description="Of the answer to our question.")
+    received_at: datetime
+
+
 class OperationItem(BaseModel):
     """One side-effect intent. Its id never changes, through every retry, takeover and restart."""
 
@@ -115,6 +128,8 @@ class OperationItem(BaseModel):
     effect_version: int
     tool: str = Field(examples=["webhook"])
     attempts: int = Field(description="How many sends were begun.")
+    losses: int = Field(description="How many sends in a row each lost their worker.")
+    quarantined: bool = Field(description="They were so many that it is not sent again by itself.")
     due_at: datetime | None = Field(description="When it may be sent; null: not by itself.")
     dispatch_owner: str | None
     dispatch_until: datetime | None
@@ -133,6 +148,7 @@ class Operation(OperationItem):
     """An operation with all that is known about it. `attempts` is their number; `attempt_records` are they."""
 
     attempt_records: list[Attempt]
+    acknowledgements: list[Acknowledgement]
     resolutions: list[Resolution]
 
 
@@ -150,6 +166,7 @@ class DeliveryItem(BaseModel):
     run_id: UUID = Field(description="The active run.")
     operation_id: str | None = Field(examples=[OPERATION])
     attempts: int
+    quarantined: bool = Field(description="Its last sends each lost their worker: it is not sent again by itself.")
     due_at: datetime | None
     created_at: datetime
     updated_at: datetime = Field(description="The last change of the delivery, its active run or its operation.")
@@ -219,5 +236,6 @@ class Delivery(DeliveryItem):
     runs: list[Run]
     operations: list[Operation]
     attempt_records: list[Attempt]
+    acknowledgements: list[Acknowledgement]
     takeovers: list[Takeover]
     fenced_writes: list[FencedWrite]

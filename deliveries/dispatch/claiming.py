@@ -9,7 +9,8 @@ from datetime import datetime, timedelta
 from enum import Enum
 from functools import lru_cache
 
-from deliveries import sealing, signing
+from deliveries import failpoints, sealing, signing
+from deliveries.failpoints import Point
 from deliveries.models import Endpoint
 from deliveries.queries import DELIVERIES
 from ledger.managers import operation
@@ -132,6 +133,8 @@ def _claim_stretch(walk: Walk, owner: str, batch: int, ttl_ms: int) -> list[Deli
             )
         }
         endpoints = Endpoint.objects.in_bulk({claim.endpoint_id for claim in claims})
+        if claims:
+            failpoints.reach(Point.IN_CLAIM)
         return claims, contents, endpoints, following
 
     walk.started_at_first = walk.cursor == FIRST

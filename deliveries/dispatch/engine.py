@@ -16,9 +16,11 @@ from django.conf import settings
 from django.db import DEFAULT_DB_ALIAS, DataError, IntegrityError, connections
 from django.db import Error as DatabaseError
 
+from deliveries import failpoints
 from deliveries.dispatch import claiming, settling, wire
 from deliveries.dispatch.claiming import Delivery, Found, Walk
 from deliveries.dispatch.settling import Report
+from deliveries.failpoints import Point
 from deliveries.outcomes import NOT_SENT
 from deliveries.sealing import SealBroken
 from deliveries.signing import BadSecret
@@ -96,11 +98,14 @@ class Engine:
         now = time.monotonic()
         if room < self.limits.in_flight // 2 or now < self._look_at:
             return
+        failpoints.reach(Point.BEFORE_CLAIM)
         self._unread = True
         deliveries, found = claiming.claim(
             self.walk, owner=self.owner, batch=min(self.limits.batch, room), ttl_ms=self.limits.ttl_ms
         )
         self._unread = False
+        if deliveries:
+            failpoints.reach(Point.AFTER_CLAIM)
         for delivery in deliveries:
             self.held[delivery.key] = delivery
             self.ready.append(delivery)
@@ -129,6 +134,7 @@ class Engine:
                 self._report(delivery, Outcome(delivery.key, NOT_SENT, None, (), b"", str(unusable), Evidence()))
                 continue
             delivery.sent_at = now
+            failpoints.reach(Point.BEFORE_SEND)
             self.transport.submit(request)
         self.ready = waiting
 
@@ -169,9 +175,11 @@ class Engine:
             if len(self.reports) < self.limits.batch and waited < SETTLE_AFTER_S and not now_or_never:
                 return
             batch, rest = self.reports[: self.limits.batch], self.reports[self.limits.batch :]
+            failpoints.reach(Point.BEFORE_SETTLE)
             self._unread = True
             self._settle(batch)
             self._unread = False
+            failpoints.reach(Point.AFTER_SETTLE)
             # Only now: had the write failed, the same reports would be offered again while their leases hold.
             self.reports = rest
             self.settled += len(batch)
@@ -219,8 +227,8 @@ class Engine:
 
     @property
     def leaves_claims(self) -> bool:
-        """Whether something that was sent may still be claimed in our name, for the reconciler to find."""
-        return bool(self.held or self._given_up)
+        """Whether something may still be claimed in our name that only the reconciler should find: it may be sent."""
+        return bool(self.held or self._given_up or self._unread)
 
     def _knows(self, claim: Claimed) -> bool:
         return claim.operation_key in self.held or claim.operation_key in self._given_up
@@ -256,9 +264,12 @@ class Engine:
             self.transport.abort(list(self.held))
 
     def drain(self, orphaned: Callable[[], bool] = lambda: False) -> None:
-        """Give back what was not sent, wait for what is in flight to its deadline, and settle all of it."""
+        """Give back what was not sent, wait for what is in flight to its deadline, and settle all of it.
+
+        Also what was claimed in the last turn and never heard of: a COMMIT whose answer was lost is read back first.
+        """
         self._give_back()
-        while self.held:
+        while self.held or self._unread:
             self._turn(claiming=False, tick=lambda: False)
             if self._away and orphaned():
                 log.warning("orphaned, without a database: %d deliveries are left to the reconciler", len(self.held))
@@ -274,16 +285,22 @@ class Engine:
             if claiming:
                 self.claim()
             self.send()
-            for outcome in self.transport.poll(self._patience(), self.wake() if claiming else None):
-                delivery = self.held.get(outcome.key)
-                if delivery is not None:
-                    self._report(delivery, outcome)
+            self._serve(self._patience(), self.wake() if claiming else None)
             self.renew()
             if not claiming:
                 self._give_back()
             self._away = False
         except DatabaseError as error:
             self._without_database(error)
+
+    def _serve(self, seconds: float, wake: int | None) -> None:
+        """Drive the wire for up to `seconds`, and take what it has to say."""
+        for outcome in self.transport.poll(seconds, wake):
+            if outcome.evidence.request_complete:
+                failpoints.reach(Point.AFTER_SEND)
+            delivery = self.held.get(outcome.key)
+            if delivery is not None:
+                self._report(delivery, outcome)
 
     def _patience(self) -> float:
         """How long to wait for the wire, in seconds: not at all while there is something else to do."""
@@ -338,7 +355,4 @@ class Engine:
             )
         self._look_at = now + DATABASE_PAUSE_S
         # The wire is still served while the database is away, but not in a busy loop.
-        for outcome in self.transport.poll(DATABASE_PAUSE_S, None):
-            delivery = self.held.get(outcome.key)
-            if delivery is not None:
-                self._report(delivery, outcome)
+        self._serve(DATABASE_PAUSE_S, None)

@@ -14,8 +14,9 @@ from uuid import UUID
 from django.db.models import Q
 from django.db.models.functions import Now
 
-from deliveries import outcomes, retry
+from deliveries import failpoints, outcomes, retry
 from deliveries.dispatch.claiming import Delivery
+from deliveries.failpoints import Point
 from deliveries.models import Endpoint
 from deliveries.outcomes import Effect, Judgement
 from deliveries.queries import DELIVERIES
@@ -137,6 +138,7 @@ def settle(reports: Sequence[Report], *, owner: str) -> dict[int, Applied[Settle
             for report, judgement in judged
             if judgement is not None and isinstance(answers[report.delivery.key], Applied)
         )
+        failpoints.reach(Point.IN_SETTLE)
         return answers
 
     answers = in_transaction(work)
@@ -161,7 +163,7 @@ def _settlement(report: Report, judgement: Judgement | None) -> Settlement:
         "verdict": report.outcome.verdict,
         "classification": judgement.classification,
         "http_status": report.outcome.http_status,
-        "error": _text(report.outcome.error),
+        "error": storable(report.outcome.error),
         "attempt": delivery.claim.attempts,
     }
     return Settlement(
@@ -172,7 +174,7 @@ def _settlement(report: Report, judgement: Judgement | None) -> Settlement:
         ),
         window_ms=window_ms(delivery.endpoint),
         result=summary,
-        evidence={**summary, **report.outcome.evidence.as_json(), "response_headers": _headers(report.outcome)},
+        evidence={**summary, **_evidence(report, report.outcome), "response_headers": _headers(report.outcome)},
     )
 
 
@@ -192,10 +194,15 @@ def _attempt(report: Report, outcome: Outcome, judgement: Judgement, owner: str,
         http_status=outcome.http_status,
         response_headers=_headers(outcome) or None,
         response_body=outcome.body or None,
-        error=_text(outcome.error),
-        evidence=outcome.evidence.as_json(),
+        error=storable(outcome.error),
+        evidence=_evidence(report, outcome),
         late=late,
     )
+
+
+def _evidence(report: Report, outcome: Outcome) -> dict[str, Any]:
+    """What the wire showed, and which request it belongs to: a late acceptance counts only for the same one."""
+    return {**outcome.evidence.as_json(), "request_digest": report.delivery.claim.request_digest.hex()}
 
 
 def give_back(claims: Sequence[Claimed], *, owner: str) -> None:
@@ -248,12 +255,12 @@ def _tell_endpoints(told: Iterable[tuple[Endpoint, Judgement]]) -> None:
 def _headers(outcome: Outcome) -> dict[str, str]:
     headers: dict[str, str] = {}
     for name, value in outcome.headers:
-        key, text = _text(name.lower()), _text(value)
+        key, text = storable(name.lower()), storable(value)
         headers[key] = f"{headers[key]}, {text}" if key in headers else text
     return headers
 
 
-def _text(value: str) -> str:
+def storable(value: str) -> str:
     """`value` without what PostgreSQL's text and jsonb cannot hold: NUL, and lone surrogates."""
     return value.replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
 

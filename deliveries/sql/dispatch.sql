@@ -60,7 +60,7 @@ LIMIT 1
 
 -- name: unscheduled
 -- Unknown operations that nobody will send again, in key order, whose endpoint drops duplicates and whose time in which
--- it does has not passed.
+-- it does has not passed. One whose last `losses_below` sends each lost their worker may be what kills it: quarantined.
 SELECT dispatch.operation_key, dispatch.endpoint_id, operation.revision, operation.attempts,
        extract(epoch FROM clock_timestamp() - greatest(operation.created_at, event.deliver_at))::float8 AS age_s
 FROM ledger_dispatch AS dispatch
@@ -71,6 +71,7 @@ JOIN deliveries_endpoint AS endpoint USING (endpoint_id)
 WHERE dispatch.unknown_since IS NOT NULL AND dispatch.operation_key > %(after)s::bigint
   AND dispatch.due_at IS NULL AND dispatch.until IS NULL
   AND operation.status = 'unknown' AND operation.dispatch_owner IS NULL AND run.status <> 'cancelled'
+  AND operation.losses < %(losses_below)s::int
   AND endpoint.idempotent AND endpoint.enabled AND endpoint.deleted_at IS NULL
   AND operation.attempts <= cardinality(endpoint.retry_schedule)
   AND clock_timestamp() < operation.first_dispatched_at + endpoint.window_hours * interval '1 hour'

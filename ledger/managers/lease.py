@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from ledger.managers.batches import check_once, once
 from ledger.outcome import Applied, Reason, Rejected
 from ledger.statements import LEDGER
 
@@ -68,7 +69,7 @@ def acquire(run_ids: Sequence[uuid.UUID], *, owner: str, ttl_ms: int) -> dict[uu
     task failed. Displacing an expired owner leaves a takeover.
     """
     return _answers(
-        LEDGER["lease.acquire"].rows(_Row, {"run_ids": list(run_ids), "owner": owner, "ttl_ms": check_ttl(ttl_ms)})
+        LEDGER["lease.acquire"].rows(_Row, {"run_ids": once(run_ids), "owner": owner, "ttl_ms": check_ttl(ttl_ms)})
     )
 
 
@@ -76,8 +77,9 @@ def renew(terms: Sequence[tuple[uuid.UUID, int]], *, owner: str, ttl_ms: int) ->
     """Extend every (run, epoch) that `owner` still holds, in one statement.
 
     `LEASE_LOST` cannot be revived. An answer that never came (an exception) is not proof of loss, but must be treated
-    as loss: stop sending, write nothing terminal.
+    as loss: stop sending, write nothing terminal. `ValueError` when a batch names a run twice.
     """
+    check_once((run_id for run_id, _ in terms), "run")
     return _answers(
         LEDGER["lease.renew"].rows(
             _Row,
@@ -92,7 +94,11 @@ def renew(terms: Sequence[tuple[uuid.UUID, int]], *, owner: str, ttl_ms: int) ->
 
 
 def release(terms: Sequence[tuple[uuid.UUID, int]], *, owner: str) -> dict[uuid.UUID, Answer]:
-    """Give back every (run, epoch) that `owner` holds. The epoch stays as it is."""
+    """Give back every (run, epoch) that `owner` holds. The epoch stays as it is.
+
+    `ValueError` when a batch names a run twice.
+    """
+    check_once((run_id for run_id, _ in terms), "run")
     return _answers(
         LEDGER["lease.release"].rows(
             _Row,

@@ -12,6 +12,7 @@ from typing import Any
 
 from django.db import transaction
 
+from ledger.managers.batches import check_once, once
 from ledger.managers.lease import await_holders, check_ttl
 from ledger.outcome import Applied, Reason, Rejected
 from ledger.statements import LEDGER
@@ -121,10 +122,11 @@ class SettleRow:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """An intent to register under a held lease."""
+    """An intent to register under a held lease, on the run's `revision` that it relies on."""
 
     run_id: uuid.UUID
     epoch: int
+    revision: int
     step_id: str
     effect_version: int
     tool: str
@@ -134,13 +136,21 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
+class Planned:
+    """A registered intent, and the revision that its run has now."""
+
+    operation_key: int
+    run_revision: int
+
+
+@dataclass(frozen=True, slots=True)
 class _PlanRow:
     run_id: uuid.UUID
     step_id: str
     effect_version: int
     refusal: str | None
     operation_key: int | None
-    revision: int | None
+    run_revision: int | None
     seen_status: str | None
     seen_owner: str | None
     seen_epoch: int | None
@@ -170,7 +180,7 @@ def claim(operation_keys: Sequence[int], *, owner: str, ttl_ms: int) -> tuple[li
     claimed: list[Claimed] = []
     refused: dict[int, Reason] = {}
     for row in LEDGER["operation.claim"].rows(
-        _ClaimRow, {"operation_keys": list(operation_keys), "owner": owner, "ttl_ms": check_ttl(ttl_ms)}
+        _ClaimRow, {"operation_keys": once(operation_keys), "owner": owner, "ttl_ms": check_ttl(ttl_ms)}
     ):
         if row.refusal is not None:
             refused[row.operation_key] = Reason(row.refusal)
@@ -186,7 +196,7 @@ def claim(operation_keys: Sequence[int], *, owner: str, ttl_ms: int) -> tuple[li
 
 
 def held_by(owner: str) -> list[Claimed]:
-    """What `owner` holds: the read-back after a claim whose COMMIT was not answered."""
+    """What `owner` holds and may settle: the read-back after a claim whose COMMIT was not answered."""
     return LEDGER["operation.held_by"].rows(Claimed, {"owner": owner})
 
 
@@ -194,8 +204,10 @@ def settle(settlements: Sequence[Settlement], *, owner: str) -> dict[int, Applie
     """Write outcomes, give the leases back and let the runs follow, with an answer for each operation.
 
     A refused row changes nothing; the refusal and the evidence it carried are recorded as a fenced write.
+    `ValueError` when a batch names an operation twice: only one of two outcomes could be the one that was written.
     """
     claims = [one.claim for one in settlements]
+    check_once((one.operation_key for one in claims), "operation")
     return answers_of(
         LEDGER["operation.settle"].rows(
             SettleRow,
@@ -218,11 +230,16 @@ def settle(settlements: Sequence[Settlement], *, owner: str) -> dict[int, Applie
     )
 
 
-def plan(plans: Sequence[Plan], *, owner: str) -> dict[tuple[uuid.UUID, str, int], Applied[int] | Rejected]:
-    """Register intents in the transaction of the checkpoint that plans them; answers the operation key of each.
+def plan(plans: Sequence[Plan], *, owner: str) -> dict[tuple[uuid.UUID, str, int], Applied[Planned] | Rejected]:
+    """Register intents in the transaction of the checkpoint that plans them, and raise their runs' revisions by one.
 
-    The same id with the same tool and digest is the same intent; with others it is an `INTEGRITY` error.
+    The same id with the same tool and digest is the same intent, and changes nothing; with others it is an `INTEGRITY`
+    error. A changed effect is the next version of its step (`GAP` when the one before was never planned): the version
+    before is cancelled where it is still prepared, stays as it is where it is settled, and refuses the new one
+    (`UNSETTLED`, with its status) while it is on its way, because it may have happened.
+    `ValueError` when a batch names a step of a run twice.
     """
+    check_once(((one.run_id, one.step_id) for one in plans), "step of a run")
     with transaction.atomic():
         await_holders([one.run_id for one in plans])
         rows = LEDGER["operation.plan"].rows(
@@ -230,6 +247,7 @@ def plan(plans: Sequence[Plan], *, owner: str) -> dict[tuple[uuid.UUID, str, int
             {
                 "run_ids": [one.run_id for one in plans],
                 "epochs": [one.epoch for one in plans],
+                "revisions": [one.revision for one in plans],
                 "step_ids": [one.step_id for one in plans],
                 "effect_versions": [one.effect_version for one in plans],
                 "tools": [one.tool for one in plans],
@@ -239,15 +257,16 @@ def plan(plans: Sequence[Plan], *, owner: str) -> dict[tuple[uuid.UUID, str, int
                 "owner": owner,
             },
         )
-    answers: dict[tuple[uuid.UUID, str, int], Applied[int] | Rejected] = {}
+    answers: dict[tuple[uuid.UUID, str, int], Applied[Planned] | Rejected] = {}
     for row in rows:
         if row.refusal is not None:
-            answer: Applied[int] | Rejected = Rejected(
-                Reason(row.refusal), row.seen_owner, row.seen_epoch, row.revision, row.seen_status, row.seen_expires_at
-            )
+            answer: Applied[Planned] | Rejected = Rejected(
+                Reason(row.refusal), row.seen_owner, row.seen_epoch, row.run_revision, row.seen_status,
+                row.seen_expires_at,
+            )  # fmt: skip
         else:
-            assert row.operation_key is not None
-            answer = Applied(row.operation_key)
+            assert row.operation_key is not None and row.run_revision is not None
+            answer = Applied(Planned(row.operation_key, row.run_revision))
         answers[row.run_id, row.step_id, row.effect_version] = answer
     return answers
 

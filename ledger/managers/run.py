@@ -12,6 +12,7 @@ from typing import Any
 from django.db import transaction
 
 from ledger.managers import lease
+from ledger.managers.batches import check_once, once
 from ledger.outcome import Applied, Reason, Rejected
 from ledger.statements import LEDGER
 
@@ -70,8 +71,7 @@ def _answers(rows: list[_Row]) -> dict[uuid.UUID, Answer]:
 
 
 def _protected(statement: str, held: Sequence[Held], owner: str, **more: Any) -> dict[uuid.UUID, Answer]:
-    if len({one.run_id for one in held}) != len(held):
-        raise ValueError("a batch names each run once: two writes of one run have an order, so they are two batches")
+    check_once((one.run_id for one in held), "run")
     return _answers(
         LEDGER[statement].rows(
             _Row,
@@ -114,7 +114,7 @@ def cancel(run_ids: Sequence[uuid.UUID]) -> dict[uuid.UUID, Answer]:
     """
     with transaction.atomic():
         lease.await_holders(run_ids)
-        return _answers(LEDGER["run.cancel"].rows(_Row, {"run_ids": list(run_ids)}))
+        return _answers(LEDGER["run.cancel"].rows(_Row, {"run_ids": once(run_ids)}))
 
 
 def finish_left_behind(after: uuid.UUID, *, batch: int, owner: str) -> Patrolled:

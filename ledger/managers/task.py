@@ -9,6 +9,7 @@ from datetime import datetime
 
 from django.db import transaction
 
+from ledger.managers.batches import once
 from ledger.outcome import Applied, Reason, Rejected
 from ledger.statements import LEDGER
 from ledger.states import RunReason
@@ -73,7 +74,7 @@ def open_run(task_ids: Sequence[uuid.UUID], *, reason: RunReason) -> dict[uuid.U
     id for an intent that may have happened would make it happen twice.
     """
     answers: dict[uuid.UUID, Applied[Opened] | Rejected] = {task_id: Rejected(Reason.MISSING) for task_id in task_ids}
-    asked = {"task_ids": list(task_ids)}
+    asked = {"task_ids": once(task_ids)}
     with transaction.atomic():
         LEDGER["task.await_openers"].rows(_Awaited, asked)
         rows = LEDGER["task.open_run"].rows(_RunRow, {**asked, "reason": reason.value})

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from ledger.managers.batches import check_once
 from ledger.managers.operation import Proof, Settled, SettleRow, answers_of
 from ledger.outcome import Applied, Rejected
 from ledger.statements import LEDGER
@@ -17,7 +18,11 @@ from ledger.states import Decision
 
 @dataclass(frozen=True, slots=True)
 class Expired:
-    """A claim that ran out: its operation is unknown now, and its owner fenced out."""
+    """A claim that ran out: its operation is unknown now, and its owner fenced out.
+
+    `lost_epoch` is the term under which it was claimed, whoever holds the lease since. `losses`: how many claims in a
+    row ran out by now, this one included.
+    """
 
     operation_key: int
     run_id: uuid.UUID
@@ -27,6 +32,7 @@ class Expired:
     lost_owner: str
     lost_epoch: int
     attempts: int
+    losses: int
     dispatched_at: datetime
     first_dispatched_at: datetime
     revision: int
@@ -59,11 +65,14 @@ def expire_claims(*, batch: int, owner: str) -> list[Expired]:
     return LEDGER["unknown.expire_claims"].rows(Expired, {"batch": batch, "owner": owner})
 
 
-def schedule_retry(retries: Sequence[Retry]) -> list[Scheduled]:
+def schedule_retry(retries: Sequence[Retry], *, losses_below: int) -> list[Scheduled]:
     """Let unknown operations be sent again under the same id, where that is inside the receiver's window.
 
-    What is not in the answer was not scheduled: the window is over, or somebody moved the operation on.
+    What is not in the answer was not scheduled: the window is over, `losses_below` or more claims of it ran out in a
+    row, or somebody moved the operation on. A withdrawal asks for neither window nor losses. A person's `retry` does
+    not come this way. `ValueError` when a batch names an operation twice.
     """
+    check_once((one.operation_key for one in retries), "operation")
     return LEDGER["unknown.schedule_retry"].rows(
         Scheduled,
         {
@@ -71,6 +80,7 @@ def schedule_retry(retries: Sequence[Retry]) -> list[Scheduled]:
             "revisions": [one.revision for one in retries],
             "retry_ms": [one.retry_ms for one in retries],
             "window_ms": [one.window_ms for one in retries],
+            "losses_below": losses_below,
         },
     )
 
@@ -78,7 +88,7 @@ def schedule_retry(retries: Sequence[Retry]) -> list[Scheduled]:
 def resolve(
     *, operation_key: int, actor: str, decision: Decision, reason: str, revision: int
 ) -> Applied[Settled] | Rejected:
-    """A person settles an unknown operation, naming the revision that they saw.
+    """A person settles an unknown operation, naming the revision that they saw. `RETRY` counts the losses anew.
 
     `CONFLICT` or `WRONG_STATUS` when somebody was first, `CLAIMED` while it is being sent again, `MISSING` when there
     is no such operation. `ValueError` without a reason.
@@ -112,12 +122,15 @@ def converge(
     evidence: Mapping[str, Any],
     remote_id: str | None = None,
 ) -> Applied[Settled] | Rejected:
-    """Evidence settles an unknown operation: `ACCEPTED`, or an authoritative answer that it was `NOT_TAKEN`.
+    """Evidence settles an unknown operation: `ACCEPTED`, or an authoritative answer that it was not.
+
+    `NOT_TAKEN`: it never arrived; prepared again with a `retry_ms`, failed without one, and where its run is over.
+    `FINAL`: the receiver rejected it and never will take it; failed.
 
     `actor` names the evidence's source (an acknowledgement, a query, the reconciler). `ValueError` for any other proof:
     a refusal or a silence proves nothing about an earlier send.
     """
-    if proof not in (Proof.ACCEPTED, Proof.NOT_TAKEN):
+    if proof not in (Proof.ACCEPTED, Proof.NOT_TAKEN, Proof.FINAL):
         raise ValueError(f"{proof.value} does not settle an unknown operation")
     answers = answers_of(
         LEDGER["unknown.converge"].rows(

@@ -71,8 +71,10 @@ class Migration(migrations.Migration):
                 ('status', models.TextField(choices=[('prepared', 'Prepared'), ('dispatching', 'Dispatching'), ('unknown', 'Unknown'), ('succeeded', 'Succeeded'), ('failed_final', 'Failed'), ('cancelled', 'Cancelled')])),
                 ('due_at', models.DateTimeField(blank=True, help_text='When it may be claimed; empty: not by itself.', null=True)),
                 ('dispatch_owner', models.TextField(blank=True, null=True)),
+                ('dispatch_epoch', models.BigIntegerField(blank=True, help_text='The term under which it was claimed.', null=True)),
                 ('dispatch_until', models.DateTimeField(blank=True, null=True)),
                 ('attempts', models.IntegerField(db_default=0, help_text='How many sends were begun.')),
+                ('losses', models.IntegerField(db_default=0, help_text='How many claims in a row ran out.')),
                 ('first_dispatched_at', models.DateTimeField(blank=True, null=True)),
                 ('dispatched_at', models.DateTimeField(blank=True, help_text='When the last claim was made.', null=True)),
                 ('ambiguous', models.BooleanField(db_default=False, help_text='An attempt may have been taken.')),
@@ -205,6 +207,10 @@ class Migration(migrations.Migration):
         ),
         migrations.AddConstraint(
             model_name='operation',
+            constraint=models.CheckConstraint(condition=models.Q(('losses__gte', 0)), name='operation_losses'),
+        ),
+        migrations.AddConstraint(
+            model_name='operation',
             constraint=models.CheckConstraint(condition=models.Q(('effect_version__gt', 0)), name='operation_effect_version'),
         ),
         migrations.AddConstraint(
@@ -213,7 +219,7 @@ class Migration(migrations.Migration):
         ),
         migrations.AddConstraint(
             model_name='operation',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('dispatch_owner__isnull', True), ('dispatch_until__isnull', True)), models.Q(('dispatch_owner__isnull', False), ('dispatch_until__isnull', False), ('status__in', ('dispatching', 'unknown'))), _connector='OR'), name='operation_claim_has_an_end'),
+            constraint=models.CheckConstraint(condition=models.Q(models.Q(('dispatch_epoch__isnull', True), ('dispatch_owner__isnull', True), ('dispatch_until__isnull', True)), models.Q(('dispatch_epoch__isnull', False), ('dispatch_owner__isnull', False), ('dispatch_until__isnull', False), ('status__in', ('dispatching', 'unknown'))), _connector='OR'), name='operation_claim_has_a_term_and_an_end'),
         ),
         migrations.AddConstraint(
             model_name='operation',

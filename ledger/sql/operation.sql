@@ -54,7 +54,8 @@ WITH asked AS MATERIALIZED (
 ), taken AS (
     UPDATE ledger_operation AS operation
     SET status = CASE operation.status WHEN 'prepared' THEN 'dispatching' ELSE operation.status END,
-        dispatch_owner = %(owner)s, dispatch_until = acquired.expires_at, attempts = operation.attempts + 1,
+        dispatch_owner = %(owner)s, dispatch_epoch = acquired.epoch, dispatch_until = acquired.expires_at,
+        attempts = operation.attempts + 1,
         first_dispatched_at = coalesce(operation.first_dispatched_at, clock_timestamp()),
         dispatched_at = clock_timestamp(), revision = operation.revision + 1, updated_at = clock_timestamp()
     FROM acquired WHERE operation.operation_key = acquired.operation_key
@@ -83,7 +84,8 @@ SELECT judged.operation_key, judged.refusal, judged.run_id, judged.task_id, judg
 FROM judged WHERE judged.refusal IS NOT NULL
 
 -- name: held_by
--- What an owner holds, read back: after a claim whose COMMIT was not answered, this is what it did.
+-- What an owner holds, read back: after a claim whose COMMIT was not answered, this is what it did. A claim that was
+-- made under an earlier term is not held: it can no longer be settled, and is left to the reconciler.
 SELECT operation.operation_key, operation.run_id, run.task_id, dispatch.tenant_id, dispatch.endpoint_id,
        operation.request_ref, operation.request_digest, operation.step_id, operation.effect_version, operation.status,
        operation.revision, operation.attempts, operation.ambiguous, operation.first_dispatched_at,
@@ -93,11 +95,13 @@ JOIN ledger_operation AS operation USING (operation_key)
 JOIN ledger_run AS run ON run.run_id = operation.run_id
 JOIN ledger_lease AS lease ON lease.run_id = operation.run_id
 WHERE dispatch.until IS NOT NULL AND operation.dispatch_owner = %(owner)s AND lease.owner = %(owner)s
+  AND lease.epoch = operation.dispatch_epoch
 
 -- name: settle
 -- Write the outcome of attempts, give the lease back and let the run follow (when no other operation of it is
 -- unsettled), row by row: a row whose owner, epoch, revision or digest is no longer current changes nothing and is
--- answered, and recorded, with what is current.
+-- answered, and recorded, with what is current. The other operations are read on this statement's snapshot, which is
+-- from before its waits; a plan in between is seen by the run's revision, which it raised: a conflict.
 -- `verdict` says what the evidence proves: accepted, not_taken, final (not taken, and no more tries), ambiguous, or
 -- unsent (given back: no attempt was made). Once an attempt was ambiguous only acceptance ends the operation here.
 WITH sent AS MATERIALIZED (
@@ -126,8 +130,8 @@ WITH sent AS MATERIALIZED (
            current.request_digest, current.verdict, current.retry_ms, current.window_ms, current.remote_id,
            current.result, current.evidence, current.seen_owner, current.seen_epoch, current.expires_at,
            current.run_status, current.seen_run_revision, operation.status AS seen_status,
-           operation.revision AS seen_revision, operation.dispatch_owner, operation.ambiguous,
-           operation.first_dispatched_at, operation.request_digest AS seen_digest
+           operation.revision AS seen_revision, operation.dispatch_owner, operation.dispatch_epoch,
+           operation.ambiguous, operation.first_dispatched_at, operation.request_digest AS seen_digest
     FROM current JOIN ledger_operation AS operation
          ON operation.operation_key = current.operation_key AND operation.run_id = current.run_id
     ORDER BY operation.operation_key FOR NO KEY UPDATE OF operation
@@ -140,14 +144,15 @@ WITH sent AS MATERIALIZED (
                       AND locked.expires_at > clock_timestamp()) IS NOT TRUE THEN 'lease_lost'
                 WHEN locked.seen_status NOT IN ('dispatching', 'unknown') OR locked.dispatch_owner IS NULL
                      THEN 'wrong_status'
-                WHEN locked.dispatch_owner <> %(owner)s OR locked.seen_revision <> locked.revision
+                WHEN locked.dispatch_owner <> %(owner)s OR locked.dispatch_epoch <> locked.epoch
+                     OR locked.seen_revision <> locked.revision
                      OR (locked.run_status = 'running' AND locked.seen_run_revision <> locked.run_revision)
                      THEN 'conflict'
                 WHEN locked.seen_digest <> locked.request_digest THEN 'digest'
            END AS refusal,
            CASE WHEN locked.verdict = 'accepted' THEN 'succeeded'
                 WHEN locked.verdict = 'ambiguous' OR locked.ambiguous THEN 'unknown'
-                WHEN locked.verdict = 'final' OR locked.run_status = 'cancelled'
+                WHEN locked.verdict = 'final' OR locked.run_status NOT IN ('pending', 'running')
                      OR (locked.retry_ms IS NULL AND locked.verdict <> 'unsent') THEN 'failed_final'
                 ELSE 'prepared'
            END AS target
@@ -155,9 +160,10 @@ WITH sent AS MATERIALIZED (
 ), timed AS MATERIALIZED (
     SELECT judged.operation_key, judged.run_id, judged.verdict, judged.remote_id, judged.result, judged.run_status,
            judged.target,
-           CASE WHEN judged.verdict = 'unsent' AND judged.run_status <> 'cancelled' THEN clock_timestamp()
+           CASE WHEN judged.verdict = 'unsent' AND judged.run_status IN ('pending', 'running') THEN clock_timestamp()
                 WHEN judged.target = 'prepared' THEN clock_timestamp() + judged.retry_ms * interval '1 millisecond'
-                WHEN judged.target = 'unknown' AND judged.run_status <> 'cancelled' AND judged.verdict <> 'final'
+                WHEN judged.target = 'unknown' AND judged.run_status IN ('pending', 'running')
+                     AND judged.verdict <> 'final'
                      AND clock_timestamp() + judged.retry_ms * interval '1 millisecond'
                          < judged.first_dispatched_at + judged.window_ms * interval '1 millisecond'
                      THEN clock_timestamp() + judged.retry_ms * interval '1 millisecond'
@@ -168,10 +174,13 @@ WITH sent AS MATERIALIZED (
     FROM judged WHERE judged.refusal IS NULL
 ), settled AS (
     UPDATE ledger_operation AS operation
-    SET status = timed.target, dispatch_owner = NULL, dispatch_until = NULL, due_at = timed.due_at,
+    SET status = timed.target, dispatch_owner = NULL, dispatch_epoch = NULL, dispatch_until = NULL,
+        due_at = timed.due_at,
         retry_until = CASE timed.verdict WHEN 'unsent' THEN operation.retry_until ELSE timed.retry_until END,
         ambiguous = operation.ambiguous OR timed.target = 'unknown',
         attempts = operation.attempts - (timed.verdict = 'unsent')::int,
+        -- Whoever came back with an outcome was not lost. Who gave it back unsent proved nothing about sending it.
+        losses = CASE timed.verdict WHEN 'unsent' THEN operation.losses ELSE 0 END,
         remote_id = coalesce(timed.remote_id, operation.remote_id),
         result = coalesce(timed.result::jsonb, operation.result), revision = operation.revision + 1,
         updated_at = clock_timestamp()
@@ -223,70 +232,100 @@ WHERE NOT EXISTS (SELECT FROM ledger_operation AS operation
 
 -- name: plan
 -- Register an intent inside a protected write, after `lease.await_holders`: the holder of the lease, in the transaction
--- of the checkpoint that plans it. The same id again is the same intent when tool and digest match, and an integrity
--- error when they do not.
+-- of the checkpoint that plans it. It raises the run's revision, so that whoever judged the run's operations on a
+-- snapshot from before sees that it is old.
+-- The same id again is the same intent when tool and digest match, and an integrity error when they do not. A changed
+-- effect is the next version of its step, and takes the place of the one before: that is cancelled while nothing of it
+-- can have been taken, and refuses to be replaced while nobody knows.
 WITH presented AS MATERIALIZED (
-    SELECT given.run_id, given.epoch, given.step_id, given.effect_version, given.tool, given.request_digest,
-           given.request_ref, given.due_ms
-    FROM unnest(%(run_ids)b::uuid[], %(epochs)b::bigint[], %(step_ids)b::text[], %(effect_versions)b::int[],
-                %(tools)b::text[], %(request_digests)b::bytea[], %(request_refs)b::uuid[], %(due_ms)b::bigint[])
-         AS given (run_id, epoch, step_id, effect_version, tool, request_digest, request_ref, due_ms)
+    SELECT given.run_id, given.epoch, given.revision, given.step_id, given.effect_version, given.tool,
+           given.request_digest, given.request_ref, given.due_ms
+    FROM unnest(%(run_ids)b::uuid[], %(epochs)b::bigint[], %(revisions)b::bigint[], %(step_ids)b::text[],
+                %(effect_versions)b::int[], %(tools)b::text[], %(request_digests)b::bytea[], %(request_refs)b::uuid[],
+                %(due_ms)b::bigint[])
+         AS given (run_id, epoch, revision, step_id, effect_version, tool, request_digest, request_ref, due_ms)
 ), locked AS MATERIALIZED (
-    SELECT presented.run_id, presented.epoch, presented.step_id, presented.effect_version, presented.tool,
-           presented.request_digest, presented.request_ref, presented.due_ms, lease.owner AS seen_owner,
-           lease.epoch AS seen_epoch, lease.expires_at
+    SELECT presented.run_id, presented.epoch, presented.revision, presented.step_id, presented.effect_version,
+           presented.tool, presented.request_digest, presented.request_ref, presented.due_ms,
+           lease.owner AS seen_owner, lease.epoch AS seen_epoch, lease.expires_at
     FROM presented JOIN ledger_lease AS lease USING (run_id)
     ORDER BY lease.run_id FOR NO KEY UPDATE OF lease
 ), current AS MATERIALIZED (
-    SELECT locked.run_id, locked.epoch, locked.step_id, locked.effect_version, locked.tool, locked.request_digest,
-           locked.request_ref, locked.due_ms, locked.seen_owner, locked.seen_epoch, locked.expires_at,
-           run.status AS seen_status, run.task_id
+    SELECT locked.run_id, locked.epoch, locked.revision, locked.step_id, locked.effect_version, locked.tool,
+           locked.request_digest, locked.request_ref, locked.due_ms, locked.seen_owner, locked.seen_epoch,
+           locked.expires_at, run.status AS seen_status, run.revision AS seen_revision, run.task_id
     FROM locked JOIN ledger_run AS run USING (run_id)
     ORDER BY run.run_id FOR NO KEY UPDATE OF run
+), preceded AS MATERIALIZED (
+    SELECT current.run_id, current.step_id, operation.operation_key, operation.status
+    FROM current JOIN ledger_operation AS operation
+         ON operation.run_id = current.run_id AND operation.step_id = current.step_id
+        AND operation.effect_version = current.effect_version - 1
+    ORDER BY operation.operation_key FOR NO KEY UPDATE OF operation
 ), judged AS MATERIALIZED (
-    SELECT current.run_id, current.epoch, current.step_id, current.effect_version, current.tool,
+    SELECT current.run_id, current.epoch, current.revision, current.step_id, current.effect_version, current.tool,
            current.request_digest, current.request_ref, current.due_ms, current.seen_owner, current.seen_epoch,
-           current.expires_at, current.seen_status, task.tenant_id, task.endpoint_id,
-           known.operation_key AS known_key, known.revision AS known_revision,
+           current.expires_at, current.seen_status, current.seen_revision, task.tenant_id, task.endpoint_id,
+           known.operation_key AS known_key, preceded.operation_key AS preceding_key,
+           preceded.status AS preceding_status,
            CASE WHEN (current.seen_owner = %(owner)s AND current.seen_epoch = current.epoch
                       AND current.expires_at > clock_timestamp()) IS NOT TRUE THEN 'lease_lost'
                 WHEN current.seen_status <> 'running' THEN 'wrong_status'
-                WHEN known.operation_key IS NOT NULL AND (known.tool <> current.tool
-                     OR known.request_digest <> current.request_digest) THEN 'integrity'
+                WHEN known.tool <> current.tool OR known.request_digest <> current.request_digest THEN 'integrity'
+                WHEN known.operation_key IS NOT NULL THEN NULL
+                WHEN current.seen_revision <> current.revision THEN 'conflict'
+                WHEN current.effect_version > 1 AND preceded.operation_key IS NULL THEN 'gap'
+                WHEN preceded.status IN ('dispatching', 'unknown') THEN 'unsettled'
            END AS refusal
     FROM current
     JOIN ledger_task AS task USING (task_id)
     LEFT JOIN ledger_operation AS known
          ON known.run_id = current.run_id AND known.step_id = current.step_id
         AND known.effect_version = current.effect_version
+    LEFT JOIN preceded ON preceded.run_id = current.run_id AND preceded.step_id = current.step_id
 ), planned AS (
     INSERT INTO ledger_operation
            (run_id, step_id, effect_version, tool, request_digest, request_ref, status, due_at)
     SELECT judged.run_id, judged.step_id, judged.effect_version, judged.tool, judged.request_digest,
            judged.request_ref, 'prepared', clock_timestamp() + judged.due_ms * interval '1 millisecond'
     FROM judged WHERE judged.refusal IS NULL AND judged.known_key IS NULL
-    RETURNING operation_key, run_id, step_id, effect_version, due_at, revision
+    RETURNING operation_key, run_id, step_id, effect_version, due_at
+), advanced AS (
+    UPDATE ledger_run AS run SET revision = run.revision + 1, updated_at = clock_timestamp()
+    FROM (SELECT DISTINCT planned.run_id FROM planned) AS moved WHERE run.run_id = moved.run_id
+    RETURNING run.run_id, run.revision
 ), queued AS (
     INSERT INTO ledger_dispatch (operation_key, run_id, tenant_id, endpoint_id, due_at)
     SELECT planned.operation_key, planned.run_id, judged.tenant_id, judged.endpoint_id, planned.due_at
     FROM planned JOIN judged ON judged.run_id = planned.run_id AND judged.step_id = planned.step_id
-         AND judged.effect_version = planned.effect_version
+), withdrawn AS (
+    UPDATE ledger_operation AS operation
+    SET status = 'cancelled', due_at = NULL, revision = operation.revision + 1, updated_at = clock_timestamp()
+    FROM judged
+    WHERE operation.operation_key = judged.preceding_key AND judged.preceding_status = 'prepared'
+      AND judged.refusal IS NULL AND judged.known_key IS NULL
+    RETURNING operation.operation_key
+), gone AS (
+    DELETE FROM ledger_dispatch AS dispatch USING withdrawn WHERE dispatch.operation_key = withdrawn.operation_key
 ), refused AS (
     INSERT INTO ledger_fenced_write
-           (statement, reason, run_id, operation_key, owner, epoch, seen_owner, seen_epoch, seen_revision, seen_status,
-            seen_expires_at)
-    SELECT 'operation.plan', judged.refusal, judged.run_id, judged.known_key, %(owner)s, judged.epoch,
-           judged.seen_owner, judged.seen_epoch, judged.known_revision, judged.seen_status, judged.expires_at
+           (statement, reason, run_id, operation_key, owner, epoch, revision, seen_owner, seen_epoch, seen_revision,
+            seen_status, seen_expires_at)
+    SELECT 'operation.plan', judged.refusal, judged.run_id, coalesce(judged.known_key, judged.preceding_key),
+           %(owner)s, judged.epoch, judged.revision, judged.seen_owner, judged.seen_epoch, judged.seen_revision,
+           judged.seen_status, judged.expires_at
     FROM judged WHERE judged.refusal IS NOT NULL
 )
 SELECT planned.run_id, planned.step_id, planned.effect_version, NULL::text AS refusal, planned.operation_key,
-       planned.revision, NULL::text AS seen_status, NULL::text AS seen_owner, NULL::bigint AS seen_epoch,
-       NULL::timestamptz AS seen_expires_at
-FROM planned
+       advanced.revision AS run_revision, NULL::text AS seen_status, NULL::text AS seen_owner,
+       NULL::bigint AS seen_epoch, NULL::timestamptz AS seen_expires_at
+FROM planned JOIN advanced USING (run_id)
 UNION ALL
-SELECT judged.run_id, judged.step_id, judged.effect_version, judged.refusal, judged.known_key, judged.known_revision,
-       judged.seen_status, judged.seen_owner, judged.seen_epoch, judged.expires_at
-FROM judged WHERE judged.refusal IS NOT NULL OR judged.known_key IS NOT NULL
+SELECT judged.run_id, judged.step_id, judged.effect_version, judged.refusal, judged.known_key,
+       coalesce(advanced.revision, judged.seen_revision),
+       CASE judged.refusal WHEN 'unsettled' THEN judged.preceding_status ELSE judged.seen_status END,
+       judged.seen_owner, judged.seen_epoch, judged.expires_at
+FROM judged LEFT JOIN advanced USING (run_id) WHERE judged.refusal IS NOT NULL OR judged.known_key IS NOT NULL
 UNION ALL
 SELECT presented.run_id, presented.step_id, presented.effect_version, 'missing', NULL, NULL, NULL, NULL, NULL, NULL
 FROM presented WHERE NOT EXISTS (SELECT FROM ledger_run AS run WHERE run.run_id = presented.run_id)

@@ -162,11 +162,13 @@ WHERE NOT EXISTS (SELECT FROM ledger_run AS run WHERE run.run_id = asked.run_id)
 -- name: finish_left_behind
 -- The reconciler's patrol: runs in a stretch of the key order that still say running although their last operation is
 -- settled. It takes the lease (a term of its own), lets the run follow, and gives the lease back.
+-- What it saw of the operations is from before the locks. It still holds where the run has the revision that it had
+-- then: a plan raises it.
 WITH stretch AS MATERIALIZED (
-    SELECT run.run_id, run.status FROM ledger_run AS run
+    SELECT run.run_id, run.status, run.revision FROM ledger_run AS run
     WHERE run.run_id > %(after)s::uuid ORDER BY run.run_id LIMIT %(batch)s
 ), left_behind AS MATERIALIZED (
-    SELECT stretch.run_id, last.status AS last_status
+    SELECT stretch.run_id, stretch.revision, last.status AS last_status
     FROM stretch
     JOIN LATERAL (
         SELECT operation.status FROM ledger_operation AS operation WHERE operation.run_id = stretch.run_id
@@ -174,17 +176,22 @@ WITH stretch AS MATERIALIZED (
     ) AS last ON last.status IN ('succeeded', 'failed_final')
     WHERE stretch.status = 'running'
 ), locked AS MATERIALIZED (
-    SELECT left_behind.run_id, left_behind.last_status, lease.owner, lease.expires_at
+    SELECT left_behind.run_id, left_behind.revision, left_behind.last_status, lease.owner, lease.expires_at
     FROM left_behind JOIN ledger_lease AS lease USING (run_id)
     WHERE lease.owner IS NULL OR lease.expires_at <= clock_timestamp()
     ORDER BY lease.run_id FOR NO KEY UPDATE OF lease SKIP LOCKED
+), current AS MATERIALIZED (
+    SELECT locked.run_id, locked.last_status, locked.owner, locked.expires_at
+    FROM locked JOIN ledger_run AS run USING (run_id)
+    WHERE run.status = 'running' AND run.revision = locked.revision
+    ORDER BY run.run_id FOR NO KEY UPDATE OF run
 ), termed AS (
     UPDATE ledger_lease AS lease
     SET owner = NULL, epoch = lease.epoch + 1, acquired_at = clock_timestamp(), expires_at = clock_timestamp(),
         updated_at = clock_timestamp()
-    FROM locked WHERE lease.run_id = locked.run_id
-    RETURNING lease.run_id, lease.epoch, locked.owner AS previous_owner, locked.expires_at AS previous_expired_at,
-              locked.last_status
+    FROM current WHERE lease.run_id = current.run_id
+    RETURNING lease.run_id, lease.epoch, current.owner AS previous_owner, current.expires_at AS previous_expired_at,
+              current.last_status
 ), displaced AS (
     INSERT INTO ledger_takeover (run_id, epoch, owner, previous_owner, previous_expired_at)
     SELECT termed.run_id, termed.epoch, %(owner)s, termed.previous_owner, termed.previous_expired_at
@@ -193,7 +200,7 @@ WITH stretch AS MATERIALIZED (
     UPDATE ledger_run AS run
     SET status = CASE termed.last_status WHEN 'succeeded' THEN 'succeeded' ELSE 'failed' END,
         revision = run.revision + 1, updated_at = clock_timestamp()
-    FROM termed WHERE run.run_id = termed.run_id AND run.status = 'running'
+    FROM termed WHERE run.run_id = termed.run_id
     RETURNING run.run_id
 )
 SELECT (SELECT stretch.run_id FROM stretch ORDER BY stretch.run_id DESC LIMIT 1) AS walked_to,

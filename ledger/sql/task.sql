@@ -41,13 +41,19 @@ WITH wanted AS (
 SELECT named.task_id, named.run_id, named.operation_key FROM named
 
 -- name: await_openers
--- Wait for whoever is opening a run of these tasks. A statement that waited keeps the snapshot from before its wait,
--- and does not see the run that was opened meanwhile; the next statement of the transaction sees it.
+-- Wait for whoever is opening a run of these tasks or writing the one they have, and keep others out until the
+-- transaction ends. A statement that waited keeps the snapshot from before its wait, and sees neither the run that was
+-- opened nor the operation that was planned meanwhile; the next statement of the transaction sees them.
 WITH asked AS MATERIALIZED (
     SELECT unnest(%(task_ids)b::uuid[]) AS task_id
+), locked AS MATERIALIZED (
+    SELECT task.task_id, task.active_run_id FROM asked JOIN ledger_task AS task USING (task_id)
+    ORDER BY task.task_id FOR NO KEY UPDATE OF task
+), held AS MATERIALIZED (
+    SELECT lease.run_id FROM locked JOIN ledger_lease AS lease ON lease.run_id = locked.active_run_id
+    ORDER BY lease.run_id FOR NO KEY UPDATE OF lease
 )
-SELECT task.task_id FROM asked JOIN ledger_task AS task USING (task_id)
-ORDER BY task.task_id FOR NO KEY UPDATE OF task
+SELECT locked.task_id FROM locked LEFT JOIN held ON held.run_id = locked.active_run_id
 
 -- name: open_run
 -- A new run of a task whose last run is over, after `await_openers`: a replay. Refused while that run goes on, and

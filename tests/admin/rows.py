@@ -12,6 +12,7 @@ from typing import Any
 from django.db import connection
 
 from deliveries import ids
+from tests.support.database import unguarded
 
 OWNER = "worker-a/4711/5f0c2d"
 RIVAL = "worker-b/4712/9a1e77"
@@ -50,7 +51,7 @@ def insert(table: str, returning: str | None = None, **columns: Any) -> Any:
     names = ", ".join(columns)
     marks = ", ".join(["%s"] * len(columns))
     answer = f" RETURNING {returning}" if returning else ""
-    with connection.cursor() as cursor:
+    with unguarded(), connection.cursor() as cursor:
         cursor.execute(f"INSERT INTO {table} ({names}) VALUES ({marks}){answer}", values)  # noqa: S608 - our own names
         return cursor.fetchone()[0] if returning else None
 
@@ -92,6 +93,7 @@ def delivery(
     needs_person: bool = True,
     overdue: bool = False,
     age: timedelta = timedelta(hours=2),
+    losses: int = 0,
 ) -> Planted:
     """A delivery in `status`, with its run, lease, operation and place in the queue, but without attempts."""
     made = now() - age
@@ -121,9 +123,10 @@ def delivery(
     key = insert(
         "ledger_operation", "operation_key", run_id=run_id, step_id="deliver", tool="webhook",
         request_digest=hashlib.sha256(run_id.bytes).digest(), request_ref=event_id, status=operation_status, due_at=due,
-        dispatch_owner=OWNER if held else None, dispatch_until=until if held else None, attempts=sent,
+        dispatch_owner=OWNER if held else None, dispatch_epoch=sent if held else None,
+        dispatch_until=until if held else None, attempts=sent,
         first_dispatched_at=made if sent else None, dispatched_at=made if sent else None,
-        ambiguous=status == "unknown", revision=sent * 2, created_at=made,
+        ambiguous=status == "unknown", losses=losses, revision=sent * 2, created_at=made,
     )  # fmt: skip
     if status in {"pending", "retrying", "sending", "unknown"}:
         insert(
@@ -145,6 +148,16 @@ def attempt(planted: Planted, number: int = 1, **columns: Any) -> None:
         "evidence": {"bytes_offered": 512, "request_complete": True, "head_complete": False, "peer": "127.0.0.1:9"},
     }  # fmt: skip
     insert("deliveries_attempt", **(known | columns))
+
+
+def acknowledgement(planted: Planted, **columns: Any) -> int:
+    """The receiver said something beside its answers."""
+    known = {
+        "operation_key": planted.operation_key, "run_id": planted.run_id, "source": "query", "said": "unknown",
+        "covers": 1, "detail": "No trace yet.", "actor": "reconciler", "http_status": 200,
+    }  # fmt: skip
+    key: int = insert("deliveries_acknowledgement", "acknowledgement_id", **(known | columns))
+    return key
 
 
 def takeover(planted: Planted, epoch: int = 2, **columns: Any) -> int:

@@ -16,6 +16,7 @@ from deliveries import ids
 from deliveries.models import Endpoint
 from ledger.models import Operation, Task
 from tests.admin import rows
+from tests.support.database import unguarded
 
 MOST_QUERIES = 15
 LISTS = (
@@ -23,13 +24,13 @@ LISTS = (
     "ledger/operation", "ledger/dispatch", "ledger/lease", "ledger/takeover", "ledger/fencedwrite", "ledger/resolution",
     "auth/user", "auth/group",
 )  # fmt: skip
-TASK_STATUSES = ("person", "unknown", "sending", "waiting", "delivered", "failed", "cancelled")
+TASK_STATUSES = ("person", "unknown", "quarantined", "sending", "waiting", "delivered", "failed", "cancelled")
 OPERATION_STATUSES = ("unsettled", "prepared", "flight", "unknown", "succeeded", "failed_final")
 FILTERED = (
     *(f"ledger/task/?status={s}" for s in TASK_STATUSES),
     *(f"ledger/task/?made={m}" for m in ("1h", "1d", "7d", "-1d", "-7d", "-30d")),
     *(f"ledger/operation/?status={s}" for s in OPERATION_STATUSES),
-    *(f"ledger/dispatch/?moves={m}" for m in ("itself", "all")),
+    *(f"ledger/dispatch/?moves={m}" for m in ("quarantined", "itself", "all")),
     *(f"deliveries/endpoint/?state={s}" for s in ("enabled", "disabled", "paused", "deleted")),
     "ledger/task/?tenant=default", "ledger/task/?endpoint=ep_nonsense", "ledger/fencedwrite/?why=lease_lost",
     "ledger/resolution/?decision=retry", "deliveries/event/?made=1h",
@@ -56,6 +57,7 @@ def plant_everything(each: int = 2) -> rows.Planted:
     for epoch in range(2, 2 + each):
         rows.takeover(unknown, epoch)
         rows.fenced_write(unknown)
+        rows.acknowledgement(unknown)
         rows.resolution(unknown)
         rows.api_key()
     return unknown
@@ -227,7 +229,7 @@ def test_a_secret_is_on_no_page(administrator: Client) -> None:
 
 def test_a_run_is_told_before_its_operation_though_the_clock_was_read_in_the_other_order(administrator: Client) -> None:
     planted = rows.delivery("pending")
-    with connection.cursor() as cursor:
+    with unguarded(), connection.cursor() as cursor:
         cursor.execute(
             "UPDATE ledger_operation SET created_at = created_at - interval '50 microseconds' WHERE operation_key = %s",
             [planted.operation_key],
@@ -260,3 +262,35 @@ def test_a_fenced_write_names_its_operation_with_its_tenant(administrator: Clien
 
 def test_the_admin_is_found_without_its_last_slash(client: Client) -> None:
     assert client.get("/admin").headers["Location"] == "/admin/"
+
+
+def test_a_quarantined_delivery_is_named_as_such_wherever_it_is_shown(administrator: Client) -> None:
+    poison, other = rows.delivery("unknown", attempts=3, losses=3), rows.delivery("unknown", attempts=2, losses=2)
+    sentence = "Its last 3 sends each lost their worker. It is not sent again by itself. Resolve it, or send it again"
+    for path in (
+        f"ledger/operation/{poison.operation_key}/change/",
+        f"ledger/operation/{poison.operation_key}/resolve/",
+        f"ledger/task/{poison.task_id}/change/",
+        "ledger/dispatch/?moves=quarantined",
+        "ledger/dispatch/",
+    ):
+        assert sentence in text_of(administrator, path), path
+    for path in ("ledger/dispatch/?moves=quarantined", "ledger/task/?status=quarantined"):
+        page = text_of(administrator, path)
+        shown = {poison.run_id.hex, str(poison.run_id), poison.task_id.hex}
+        hidden = {other.run_id.hex, str(other.run_id), other.task_id.hex}
+        assert any(one in page for one in shown), path
+        assert not any(one in page for one in hidden), path
+    assert "Quarantined</span>" in text_of(administrator, "ledger/task/?status=quarantined")
+    assert "Quarantined</span>" not in text_of(administrator, f"ledger/task/{other.task_id}/change/")
+
+
+def test_what_the_receiver_said_stands_next_to_the_attempts(administrator: Client) -> None:
+    planted = rows.delivery("unknown")
+    rows.acknowledgement(planted, source="acknowledgement", said="processed", remote_id="in_<1042>", covers=0)
+    for path in (f"ledger/operation/{planted.operation_key}/change/", f"ledger/task/{planted.task_id}/change/"):
+        page = text_of(administrator, path)
+        assert "The receiver said: Processed" in page
+        assert "in_&lt;1042&gt;" in page
+        assert "it moves nothing" in page
+    assert "What the receiver said" in text_of(administrator, f"ledger/operation/{planted.operation_key}/change/")

@@ -16,6 +16,7 @@ from deliveries.models import Scope, Tenant
 from ledger.managers import operation as operations
 from ledger.managers.operation import Claimed, Proof, Settlement
 from ledger.models import Dispatch, Operation
+from tests.support.database import unguarded
 
 TTL_MS = 30_000
 URL = "http://127.0.0.1:9/hook"
@@ -82,11 +83,17 @@ def claim(operation_id: str, owner: str = "worker-1") -> Claimed:
     return claimed[0]
 
 
-def settle(claimed: Claimed, proof: Proof, owner: str = "worker-1", retry_ms: int | None = None) -> None:
+def settle(
+    claimed: Claimed,
+    proof: Proof,
+    owner: str = "worker-1",
+    retry_ms: int | None = None,
+    window_ms: int | None = None,
+) -> None:
     """Write the outcome of a claim and its attempt, as a dispatcher would."""
     verdict, status = {Proof.AMBIGUOUS: ("unknown", None)}.get(proof, ("answered", 200))
-    operations.settle([Settlement(claimed, proof, retry_ms, None, {"status": status})], owner=owner)
-    with connection.cursor() as cursor:
+    operations.settle([Settlement(claimed, proof, retry_ms, window_ms, {"status": status})], owner=owner)
+    with unguarded(), connection.cursor() as cursor:
         cursor.execute(
             "INSERT INTO deliveries_attempt (operation_key, number, epoch, owner, url, started_at, ended_at, verdict,"
             " classification, http_status, response_headers, response_body, error, evidence)"
@@ -108,7 +115,7 @@ def unknown(by: Caller) -> str:
 
 def let_lease_expire(claimed: Claimed) -> None:
     """Move the end of a claim and its lease into the past: time in the database, not a faked clock."""
-    with connection.cursor() as cursor:
+    with unguarded(), connection.cursor() as cursor:
         for statement, value in (
             ("UPDATE ledger_lease SET expires_at = %s WHERE run_id = %s", claimed.run_id),
             ("UPDATE ledger_operation SET dispatch_until = %s WHERE operation_key = %s", claimed.operation_key),

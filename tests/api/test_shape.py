@@ -127,6 +127,10 @@ def test_a_cursor_of_another_list_is_named(mine: Caller) -> None:
 def test_every_route_documents_its_errors_and_says_which_scope_it_needs(mine: Caller) -> None:
     schema = Caller().get("/v1/openapi.json").json()
     assert schema["openapi"].startswith("3.1")
+    signed = schema["paths"].pop("/v1/acknowledgements")["post"]
+    assert signed["security"] == [{"EndpointSignature": []}]
+    assert {"400", "401", "409", "413", "422", "503"} <= set(signed["responses"])
+    assert [known["name"] for known in signed["parameters"]] == ["webhook-id", "webhook-timestamp"]
     for path, methods in schema["paths"].items():
         for method, route in methods.items():
             assert {"401", "403", "503"} <= set(route["responses"]), (method, path)

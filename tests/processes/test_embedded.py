@@ -45,13 +45,13 @@ def postmaster(data_dir: Path) -> int:
 
 
 def ask(data_dir: Path, query: str) -> object:
-    with psycopg.connect(embedded.dsn(data_dir)) as connection:
+    with psycopg.connect(embedded.dsn(data_dir, user=embedded.SUPERUSER)) as connection:
         row = connection.execute(query.encode()).fetchone()
         return row[0] if row else None
 
 
 def keep_a_note(data_dir: Path) -> None:
-    with psycopg.connect(embedded.dsn(data_dir)) as connection:
+    with psycopg.connect(embedded.dsn(data_dir, user=embedded.SUPERUSER)) as connection:
         connection.execute("CREATE TABLE note AS SELECT 'kept' AS text")
 
 
@@ -59,11 +59,12 @@ def test_a_new_folder_becomes_a_server_that_only_a_socket_in_it_leads_to(place: 
     data_dir = place / "data"
     dsn = embedded.ensure_running(data_dir, overrides=FAST)
     with psycopg.connect(dsn) as connection:
-        assert connection.execute("SELECT current_user, current_database()").fetchone() == ("relay", "relay")
+        assert connection.execute("SELECT current_user, current_database()").fetchone() == ("relay_runtime", "relay")
         assert connection.execute("SELECT rolsuper FROM pg_roles WHERE rolname = current_user").fetchone() == (False,)
         assert connection.execute("SHOW listen_addresses").fetchone() == ("",)
         assert connection.execute("SHOW data_checksums").fetchone() == ("on",)
-        connection.execute("CREATE TABLE mine (x int)")
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            connection.execute("CREATE TABLE mine (x int)")
     assert stat.S_IMODE(embedded.cluster_dir(data_dir).stat().st_mode) == 0o700
     assert (embedded.cluster_dir(data_dir) / ".s.PGSQL.5432").is_socket()
     assert psutil.Process(postmaster(data_dir)).net_connections(kind="inet") == []

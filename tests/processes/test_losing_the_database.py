@@ -12,7 +12,7 @@ from django.conf import settings
 from django.db import connection
 
 from ledger.models import Clock, Lease, Operation
-from tests.support import deliveries
+from tests.support import database, deliveries
 from tests.support.consumer import NOTICED_S, Consumer
 from tests.support.deliveries import succeeded
 from tests.support.sink import Sink
@@ -26,7 +26,7 @@ BACKLOG, CUTS = 3_000, 6
 def cut_all() -> int:
     """End every connection to this database but ours; how many there were."""
     settings.HUEY.storage.close()  # ours too, and made anew when it is needed
-    with connection.cursor() as cursor:
+    with database.unguarded(), connection.cursor() as cursor:
         cursor.execute(
             "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
             " WHERE datname = current_database() AND pid <> pg_backend_pid() AND application_name LIKE 'relay%%'"
@@ -72,7 +72,7 @@ def test_an_idle_consumer_whose_connections_are_cut_is_back_within_seconds(tenan
 def away() -> Iterator[None]:
     """A time in which nobody but us can reach the database."""
     name = connection.ops.quote_name(str(connection.settings_dict["NAME"]))
-    with connection._nodb_cursor() as elsewhere:  # a database cannot be closed from inside
+    with database.administrator() as elsewhere:
         elsewhere.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
         try:
             cut_all()
@@ -81,7 +81,7 @@ def away() -> Iterator[None]:
             elsewhere.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
 
 
-def test_an_answer_that_could_not_be_written_before_the_lease_ran_out_is_kept_as_evidence(tenant: str) -> None:
+def test_an_answer_that_could_not_be_written_before_the_lease_ran_out_is_evidence_and_settles_it(tenant: str) -> None:
     with Sink(held=True) as sink, Consumer():
         deliveries.endpoint(tenant, sink.url, idempotent=False)
         (one,) = deliveries.submitted(deliveries.events(tenant))
@@ -92,8 +92,8 @@ def test_an_answer_that_could_not_be_written_before_the_lease_ran_out_is_kept_as
             expired = Lease.objects.filter(run_id=one.run_id, expires_at__lte=Clock() - timedelta(seconds=2))
             wait_until(expired.exists, NOTICED_S, "the lease ran out, and the worker has noticed")
         wait_until(lambda: one.fenced_writes, NOTICED_S, "the late write was refused")
-        wait_until(lambda: one.status == "unknown", NOTICED_S, "the reconciler found the claim")
         wait_until(lambda: [attempt.late for attempt in one.attempts] == [True], 5, "the attempt is marked late")
+        wait_until(partial(succeeded, one), NOTICED_S, "the reconciler found the claim, and the answer")
 
     assert sink.events == {one.webhook_id: 1}
     settle = next(write for write in one.fenced_writes if write.statement == "operation.settle")
@@ -103,4 +103,6 @@ def test_an_answer_that_could_not_be_written_before_the_lease_ran_out_is_kept_as
     (attempt,) = one.attempts
     assert (attempt.owner, attempt.epoch, attempt.http_status) == (owner, epoch, 200)
     assert [takeover.previous_owner for takeover in one.takeovers] == [owner]
-    assert one.run.status == "running"
+    assert one.operation.result is not None
+    assert one.operation.result["converged_by"] == "late evidence"
+    assert one.run.status == "succeeded"

@@ -22,6 +22,7 @@ from ledger.managers import operation
 from ledger.models import FencedWrite, Lease
 from ledger.statements import in_transaction
 from tests.receiver import Answer, Receiver
+from tests.support.database import unguarded
 from tests.support.deliveries import endpoint, events, submitted
 from tests.support.sink import Sink
 from tests.support.waiting import wait_until
@@ -60,7 +61,7 @@ def cut_our_connection() -> None:
         (pid,) = cursor.fetchone() or (None,)
 
     def cut() -> None:
-        with connection.cursor() as cursor:
+        with unguarded(), connection.cursor() as cursor:
             cursor.execute("SELECT pg_terminate_backend(%s, 10000)", [pid])
 
     elsewhere(cut)
@@ -73,6 +74,17 @@ def turn(engine: Engine, until: Callable[[], bool], *, claiming: bool = True) ->
     while not until():
         assert time.monotonic() < deadline
         engine._turn(claiming=claiming, tick=lambda: False)
+
+
+def one_turn(engine: Engine, *, orphaned: bool = False) -> None:
+    """A slice whose time is over after its first turn."""
+    engine.run(
+        until=time.monotonic() + 0.05,
+        stopping=lambda: False,
+        orphaned=lambda: orphaned,
+        tick=lambda: False,
+        hand_over=lambda: None,
+    )
 
 
 def test_a_claim_whose_answer_was_lost_is_given_back_unsent_and_then_sent_once(tenant: str, engine: Engine) -> None:
@@ -88,6 +100,37 @@ def test_a_claim_whose_answer_was_lost_is_given_back_unsent_and_then_sent_once(t
     assert [attempt.number for attempt in one.attempts] == [1]
     assert (one.operation.attempts, one.operation.ambiguous) == (1, False)
     assert not FencedWrite.objects.exists()
+
+
+def test_a_claim_whose_answer_was_lost_in_a_slices_last_turn_is_given_back_before_the_slice_ends(
+    tenant: str, engine: Engine
+) -> None:
+    with Sink() as sink:
+        endpoint(tenant, sink.url, idempotent=False)
+        (one,) = submitted(events(tenant))
+        elsewhere(lambda: in_transaction(lambda: operation.claim([one.operation_key], owner=OWNER, ttl_ms=30_000)))
+        cut_our_connection()
+        one_turn(engine)
+
+    assert not sink.requests
+    assert (one.status, one.operation.attempts, one.lease.owner) == ("prepared", 0, None)
+    assert not engine.leaves_claims
+
+
+def test_a_slice_that_could_not_read_back_leaves_what_it_may_have_claimed_to_the_reconciler(
+    tenant: str, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    endpoint(tenant, "http://127.0.0.1:9/")
+    (one,) = submitted(events(tenant))
+    elsewhere(lambda: in_transaction(lambda: operation.claim([one.operation_key], owner=OWNER, ttl_ms=30_000)))
+    with monkeypatch.context() as away:
+        away.setitem(connection.settings_dict, "HOST", "/nowhere")
+        connection.close()
+        one_turn(engine, orphaned=True)
+    connection.close()
+
+    assert one.status == "dispatching"
+    assert engine.leaves_claims, "so its session ends, and nobody takes the claim for one that was not sent"
 
 
 def test_a_settle_whose_answer_was_lost_is_not_offered_again(tenant: str, engine: Engine) -> None:

@@ -23,45 +23,6 @@ pytestmark = pytest.mark.usefixtures("emptied")
 SOON_S = 10.0
 
 
-def test_a_worker_that_stood_still_past_its_lease_writes_nothing_when_it_goes_on(tenant: str) -> None:
-    with Sink(held=True) as sink, Consumer():
-        endpoint(tenant, sink.url)
-        (one,) = submitted(events(tenant))
-        sink.wait_for(1)
-        late, late_epoch = one.owner, one.lease.epoch
-        suspend(pid_of(late))
-        try:
-            assert sink.let_go() == 1
-            wait_until(lambda: one.status == "succeeded", NOTICED_S, "delivered by another worker")
-            before = one.rows()
-            assert len(one.attempts) == 2
-        finally:
-            os.kill(pid_of(late), signal.SIGCONT)
-        wait_until(lambda: any(w.statement == "operation.settle" for w in one.fenced_writes), SOON_S, "it was refused")
-        assert sink.events == {one.webhook_id: 2}
-
-    assert one.rows() == before
-    refused = {write.statement: write for write in one.fenced_writes}
-    settle = refused["operation.settle"]
-    assert settle.reason == "lease_lost"
-    assert (settle.owner, settle.epoch) == (late, late_epoch)
-    assert settle.seen_epoch == before["lease"]["epoch"] > late_epoch
-    assert settle.seen_status == "succeeded"
-    assert settle.seen_revision == before["operation"]["revision"]
-    assert settle.evidence is not None
-    assert settle.evidence["http_status"] == 200, "the late answer is kept"
-    assert settle.evidence["classification"] == "accepted"
-    assert settle.evidence["attempt"] == 1
-
-    first, second = one.attempts
-    assert (first.number, first.owner, first.epoch, first.late) == (1, late, late_epoch, True)
-    assert (first.classification, first.http_status) == ("accepted", 200)
-    assert first.ended_at is not None
-    assert (second.number, second.late, second.classification) == (2, False, "accepted")
-    assert second.owner != late
-    assert [takeover.previous_owner for takeover in one.takeovers] == [late]
-
-
 def test_an_answer_that_comes_to_be_written_after_a_takeover_is_kept_as_evidence_and_moves_nothing(
     tenant: str,
 ) -> None:

@@ -70,17 +70,41 @@ def check_moment(now: View) -> None:
         if pointer is not None:
             assert (pointer["unknown_since"] is not None) is (operation["status"] == "unknown")
             assert (pointer["until"] is not None) is (operation["dispatch_owner"] is not None)
+            assert (operation["dispatch_epoch"] is not None) is (operation["dispatch_owner"] is not None)
             assert (pointer["run_id"], pointer["tenant_id"]) == (operation["run_id"], "default")
         if run["status"] == "cancelled":
             assert operation["status"] != "prepared", "what was only prepared is cancelled with its run"
         elif run["status"] in RUN_TERMINAL:
             assert operation["status"] in OPERATION_TERMINAL, "a run ends when the truth about all of it is known"
+        assert (operation["dispatch_epoch"] or 0) <= now.lease[operation["run_id"]]["epoch"], "claimed under a term"
     assert set(now.dispatch) <= set(now.operation)
+    _check_versions(now)
     for task_id, task in now.task.items():
         open_runs = [
             run_id for run_id, run in now.run.items() if run["task_id"] == task_id and run["status"] not in RUN_TERMINAL
         ]
         assert open_runs in ([], [task["active_run_id"]]), "one run at a time, and it is the task's"
+
+
+def _check_versions(now: View) -> None:
+    """The versions of a step follow one another, and only the last of them is not settled."""
+    steps: dict[tuple[uuid.UUID, str], dict[int, str]] = {}
+    for one in now.operation.values():
+        steps.setdefault((one["run_id"], one["step_id"]), {})[one["effect_version"]] = one["status"]
+    for versions in steps.values():
+        assert sorted(versions) == list(range(1, len(versions) + 1)), "no version is left out"
+        replaced = {status for version, status in versions.items() if version < len(versions)}
+        assert replaced <= OPERATION_TERMINAL, "what may have happened has no next version"
+
+
+def _check_losses(old: Row, new: Row, statement: str) -> None:
+    """Counted by expiry alone, forgotten by a settle and by a person's retry."""
+    if statement == "unknown.expire_claims" and old["revision"] != new["revision"]:
+        assert new["losses"] == old["losses"] + 1
+    elif statement in ("operation.settle", "unknown.resolve"):
+        assert new["losses"] in (0, old["losses"])
+    else:
+        assert new["losses"] == old["losses"]
 
 
 def check_step(before: View, now: View, statement: str) -> None:
@@ -96,6 +120,7 @@ def check_step(before: View, now: View, statement: str) -> None:
         new = now.operation[key]
         _check_row(old, new, statement, OPERATION_MOVES, OPERATION_TERMINAL, IDENTITY)
         assert new["attempts"] - old["attempts"] in ((-1, 0) if statement == "operation.settle" else (0, 1))
+        _check_losses(old, new, statement)
         if old["ambiguous"] and new["status"] == "prepared":
             assert statement == "unknown.converge", "a later refusal does not prove that the first send was not taken"
 

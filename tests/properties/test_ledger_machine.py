@@ -32,6 +32,7 @@ from tests.support.ledger_rows import HOUR_MS, from_now
 OWNERS = ("worker/a", "worker/b", "worker/c")
 PATROL = "reconciler"
 START = uuid.UUID(int=0)
+AUTHORITATIVE = (Proof.ACCEPTED, Proof.NOT_TAKEN, Proof.FINAL)
 
 owners = st.sampled_from(OWNERS)
 picks = st.integers(min_value=0, max_value=10_000)
@@ -64,7 +65,7 @@ class Ledger(RuleBasedStateMachine):
     @initialize()
     def open(self) -> None:
         rows.empty()  # What another example left behind would be swept by this one.
-        intent = Intent("default", uuid.uuid4(), uuid.uuid4(), b"\x01" * 32, "deliver", "webhook")
+        intent = Intent("default", uuid.uuid4(), uuid.uuid4(), bytes([1]) * 32, "deliver", "webhook")
         self.tasks = [one.task_id for one in task.open_tasks([intent, intent])]
         self.before = View.of(self.tasks)
         assert len(self.before.operation) == 2
@@ -119,12 +120,14 @@ class Ledger(RuleBasedStateMachine):
         seen, of = self.before.operation[one.claim.operation_key], self.before.run[one.run_id]
         valid = (
             self.current(one)
-            and seen["dispatch_owner"] == one.owner
+            and (seen["dispatch_owner"], seen["dispatch_epoch"]) == (one.owner, one.epoch)
             and seen["revision"] == one.claim.revision
             and (of["status"] != "running" or of["revision"] == one.claim.run_revision)
         )
         assert isinstance(answer, Applied) is valid, answer
         if isinstance(answer, Applied):
+            now = rows.row("ledger_operation", operation_key=one.claim.operation_key)
+            assert now["losses"] == (seen["losses"] if proof is Proof.UNSENT else 0)
             assert answer.row.status == settled_as(proof, seen["ambiguous"], retry_ms, of["status"] == "cancelled")
         else:
             records = rows.rows("ledger_fenced_write", run_id=one.run_id)
@@ -161,12 +164,29 @@ class Ledger(RuleBasedStateMachine):
             assert answer.reason is Reason.LEASE_LOST
 
     @precondition(lambda self: self.granted)
-    @rule(pick=picks, version=st.integers(1, 2))
-    def plan(self, pick: int, version: int) -> None:
+    @rule(pick=picks, age=ages, step=st.sampled_from(["deliver", "notify"]), version=st.integers(1, 4))
+    def plan(self, pick: int, age: int, step: str, version: int) -> None:
         self.statement, one = "operation.plan", self.any_granted(pick)
-        planned = Plan(one.run_id, one.epoch, "notify", version, "webhook", bytes([version]) * 32, uuid.uuid4())
-        answer = operation.plan([planned], owner=one.owner)[one.run_id, "notify", version]
-        assert isinstance(answer, Applied) is (self.current(one) and self.before.run[one.run_id]["status"] == "running")
+        of = self.before.run[one.run_id]
+        planned = Plan(
+            one.run_id, one.epoch, of["revision"] + age, step, version, "webhook", bytes([version]) * 32, uuid.uuid4()
+        )
+        answer = operation.plan([planned], owner=one.owner)[one.run_id, step, version]
+        versions = {
+            other["effect_version"]: other["status"] for other in self.before.operation.values()
+            if (other["run_id"], other["step_id"]) == (one.run_id, step)
+        }  # fmt: skip
+        if not (self.current(one) and of["status"] == "running"):
+            assert isinstance(answer, Rejected)
+            assert answer.reason is (Reason.WRONG_STATUS if self.current(one) else Reason.LEASE_LOST)
+        elif version in versions:
+            assert isinstance(answer, Applied), "the same intent again"
+        elif age or (version > 1 and version - 1 not in versions):
+            assert isinstance(answer, Rejected)
+            assert answer.reason is (Reason.CONFLICT if age else Reason.GAP)
+        else:
+            before = versions.get(version - 1)
+            assert isinstance(answer, Applied) is (before not in ("dispatching", "unknown")), answer
 
     # What the reconciler, a person and the control plane do.
 
@@ -174,15 +194,18 @@ class Ledger(RuleBasedStateMachine):
     def expire_claims(self) -> None:
         self.statement = "unknown.expire_claims"
         for one in unknown.expire_claims(batch=10, owner=PATROL):
-            assert self.before.operation[one.operation_key]["dispatch_owner"] == one.lost_owner
-            assert not self.before.live(one.run_id) or self.before.lease[one.run_id]["owner"] != one.lost_owner
+            seen, held = self.before.operation[one.operation_key], self.before.lease[one.run_id]
+            assert (seen["dispatch_owner"], seen["dispatch_epoch"]) == (one.lost_owner, one.lost_epoch)
+            own = (held["owner"], held["epoch"]) == (one.lost_owner, one.lost_epoch)
+            assert not (own and self.before.live(one.run_id))
+            assert one.losses == seen["losses"] + 1
 
     @rule(pick=picks, age=ages)
     def schedule_retry(self, pick: int, age: int) -> None:
         self.statement, seen = "unknown.schedule_retry", self.any_operation(pick)
         wish = Retry(seen["operation_key"], seen["revision"] + age, 0, HOUR_MS)
-        scheduled = unknown.schedule_retry([wish])
-        free = seen["status"] == "unknown" and seen["dispatch_owner"] is None
+        scheduled = unknown.schedule_retry([wish], losses_below=2)
+        free = seen["status"] == "unknown" and seen["dispatch_owner"] is None and seen["losses"] < 2
         assert bool(scheduled) is (free and age == 0 and self.before.run[seen["run_id"]]["status"] != "cancelled")
 
     @rule(pick=picks, age=ages, decision=st.sampled_from(Decision))
@@ -195,8 +218,10 @@ class Ledger(RuleBasedStateMachine):
         if isinstance(answer, Applied):
             assert (seen["status"], seen["dispatch_owner"], age) == ("unknown", None, 0)
             assert not self.before.live(seen["run_id"])
+            if decision is Decision.RETRY:
+                assert rows.row("ledger_operation", operation_key=seen["operation_key"])["losses"] == 0
 
-    @rule(pick=picks, age=ages, proof=st.sampled_from([Proof.ACCEPTED, Proof.NOT_TAKEN]), retry_ms=tries)
+    @rule(pick=picks, age=ages, proof=st.sampled_from(AUTHORITATIVE), retry_ms=tries)
     def converge(self, pick: int, age: int, proof: Proof, retry_ms: int | None) -> None:
         self.statement, seen = "unknown.converge", self.any_operation(pick)
         answer = unknown.converge(
@@ -205,6 +230,10 @@ class Ledger(RuleBasedStateMachine):
         )  # fmt: skip
         if isinstance(answer, Applied):
             assert (seen["status"], seen["dispatch_owner"], age) == ("unknown", None, 0)
+            again = retry_ms is not None and self.before.run[seen["run_id"]]["status"] == "running"
+            not_taken = "prepared" if again else "failed_final"
+            wanted = {Proof.ACCEPTED: "succeeded", Proof.FINAL: "failed_final"}.get(proof, not_taken)
+            assert answer.row.status == wanted
 
     @rule(pick=picks)
     def cancel(self, pick: int) -> None:

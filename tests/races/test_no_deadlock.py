@@ -99,7 +99,7 @@ def _held(crowd: Sequence[Row]) -> list[Held]:
 
 
 def _plan(crowd: Sequence[Row]) -> None:
-    plans = [Plan(row.run_id, row.epoch, "notify", 1, "webhook", b"", row.planted.event_id) for row in crowd]
+    plans = [Plan(row.run_id, row.epoch, 2, "notify", 1, "webhook", b"", row.planted.event_id) for row in crowd]
     operation.plan(plans, owner=OWNER)
 
 
@@ -119,7 +119,7 @@ ACTIONS: dict[str, Callable[[Sequence[Row]], object]] = {
     "operation.settle": _settle,
     "unknown.expire_claims": lambda crowd: unknown.expire_claims(batch=100, owner="reconciler"),
     "unknown.schedule_retry": lambda crowd: unknown.schedule_retry(
-        [Retry(row.key, row.revision, 0, rows.HOUR_MS) for row in crowd]
+        [Retry(row.key, row.revision, 0, rows.HOUR_MS) for row in crowd], losses_below=3
     ),
     "unknown.resolve": _one_by_one(_resolve),
     "unknown.converge": _one_by_one(_converge),

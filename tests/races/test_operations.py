@@ -203,7 +203,9 @@ def test_a_retry_that_waited_for_a_cancel_is_not_scheduled(observer: Observer) -
     planted = rows.plant("unknown")
     with transaction.atomic():
         assert isinstance(run.cancel([planted.run_id])[planted.run_id], Applied)
-        rival = Rival(lambda: unknown.schedule_retry([Retry(planted.operation_key, 4, 0, rows.HOUR_MS)]))
+        rival = Rival(
+            lambda: unknown.schedule_retry([Retry(planted.operation_key, 4, 0, rows.HOUR_MS)], losses_below=3)
+        )
         observer.see_waiting(rival, "unknown.schedule_retry")
     assert rival.result() == []
     assert (rows.operation(planted)["due_at"], rows.operation(planted)["revision"]) == (None, 4)

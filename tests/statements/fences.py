@@ -18,6 +18,7 @@ from tests.support import ledger_rows as rows
 from tests.support.ledger_rows import OWNER, RIVAL, STRANGER, TTL_MS, Planted, from_now
 
 NOWHERE = 2**60
+LOSSES_BELOW = 3
 
 
 class Fault(StrEnum):
@@ -124,7 +125,7 @@ def _run(status: str) -> Callable[[Planted], None]:
 
 def _operation(status: str, **columns: Any) -> Callable[[Planted], None]:
     """Somebody moved it on: no claim, no time at which it is due."""
-    moved = {"status": status, "dispatch_owner": None, "dispatch_until": None, **columns}
+    moved = {"status": status, "dispatch_owner": None, "dispatch_epoch": None, "dispatch_until": None, **columns}
     return lambda planted: rows.change("ledger_operation", {"operation_key": planted.operation_key}, **moved)
 
 
@@ -140,8 +141,18 @@ def _settle(given: Presented) -> Written:
 
 
 def _plan(given: Presented) -> Written:
-    planned = Plan(given.run_id, given.epoch, "notify", 1, "webhook", b"\x01" * 32, given.planted.event_id)
+    planned = Plan(
+        given.run_id, given.epoch, given.run_revision, "notify", 1, "webhook", b"\x01" * 32, given.planted.event_id
+    )
     return operation.plan([planned], owner=given.owner)[given.run_id, "notify", 1]
+
+
+def _plan_next(given: Presented) -> Written:
+    """A changed effect, in place of the one that is prepared."""
+    planned = Plan(
+        given.run_id, given.epoch, given.run_revision, "deliver", 2, "webhook", b"\x02" * 32, given.planted.event_id
+    )
+    return operation.plan([planned], owner=given.owner)[given.run_id, "deliver", 2]
 
 
 def _resolve(given: Presented) -> Written:
@@ -171,7 +182,8 @@ def _expire(given: Presented) -> Written:
 
 
 def _schedule(given: Presented) -> Written:
-    scheduled = unknown.schedule_retry([Retry(given.operation_key, given.revision, 1000, rows.HOUR_MS)])
+    wish = Retry(given.operation_key, given.revision, 1000, rows.HOUR_MS)
+    scheduled = unknown.schedule_retry([wish], losses_below=LOSSES_BELOW)
     return Applied(scheduled[0]) if scheduled else Answer.ABSENT
 
 
@@ -263,7 +275,7 @@ FENCES: dict[str, Fence] = {
     ),
     "unknown.expire_claims": Fence(
         _plain("dispatching", lease_ms=-1000, until_ms=-1000), _expire, _operation("unknown", ambiguous=True),
-        _expect(A, X, A, A, A, X, A), revision_of="operation", parks=True,
+        _expect(A, A, A, A, A, X, A), revision_of="operation", parks=True,
     ),
     "unknown.schedule_retry": Fence(
         _plain("unknown"), _schedule, _operation("succeeded"), _expect(A, A, A, X, A, X, X), revision_of="operation",
@@ -275,8 +287,17 @@ FENCES: dict[str, Fence] = {
         _plain("unknown"), _converge, _operation("failed_final"), EVIDENCE, revision_of="operation", sees="operation",
     ),
     "operation.plan": Fence(
-        _running(), _plan, _run("pending"), {**HOLDER, F.STALE_REVISION: A}, recorded=True,
+        _running(), _plan, _run("pending"), HOLDER, sees="run", recorded=True,
+    ),
+    "operation.plan (the next version)": Fence(
+        _running(), _plan_next, _run("pending"), HOLDER, sees="run", recorded=True,
     ),
 }  # fmt: skip
+
+
+def statement_of(name: str) -> str:
+    """The statement of an entry: several entries may be about one, told apart in parentheses."""
+    return name.partition(" ")[0]
+
 
 UNFENCED = {"task.open": "it creates rows that nobody can hold yet"}

@@ -165,14 +165,17 @@ def test_a_claim_whose_lease_was_given_back_runs_out_at_its_own_end() -> None:
     assert rows.rows("ledger_takeover") == [], "nobody was displaced"
 
 
-def retry(planted: Planted, *, revision: int | None = None, retry_ms: int = 1000, window_ms: int = HOUR_MS) -> bool:
+def retry(
+    planted: Planted, *, revision: int | None = None, retry_ms: int | None = 1000, window_ms: int = HOUR_MS,
+    losses_below: int = 3,
+) -> bool:  # fmt: skip
     wish = Retry(
         planted.operation_key,
         rows.operation(planted)["revision"] if revision is None else revision,
         retry_ms,
         window_ms,
     )
-    return bool(unknown.schedule_retry([wish]))
+    return bool(unknown.schedule_retry([wish], losses_below=losses_below))
 
 
 def test_an_unknown_operation_is_scheduled_inside_its_receivers_window() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from ledger.outcome import Applied, Reason, Rejected
 from ledger.statements import LEDGER
-from tests.statements.fences import FENCES, UNFENCED, Answer, Fault, Fence, Presented, inflict, present
+from tests.statements.fences import FENCES, UNFENCED, Answer, Fault, Fence, Presented, inflict, present, statement_of
 from tests.support import ledger_rows as rows
 from tests.support.ledger_rows import OWNER, RIVAL
 
@@ -20,7 +20,7 @@ WRITES = re.compile(r"(?:UPDATE|INSERT INTO|DELETE FROM) ledger_(?:run|lease|ope
 
 def test_every_statement_that_writes_a_run_a_lease_or_an_operation_is_in_the_matrix() -> None:
     writers = {name for name, statement in LEDGER.items() if WRITES.search(statement.sql)}
-    assert writers == set(FENCES) | set(UNFENCED)
+    assert writers == {statement_of(name) for name in FENCES} | set(UNFENCED)
 
 
 def test_every_entry_says_what_every_fault_leads_to() -> None:
@@ -76,7 +76,7 @@ def check_record(name: str, fence: Fence, reason: Reason, given: Presented, befo
         return
     (record,) = rows.rows("ledger_fenced_write")
     (held,) = before["ledger_lease"]
-    assert (record["statement"], record["reason"], record["run_id"]) == (name, reason, given.run_id)
+    assert (record["statement"], record["reason"], record["run_id"]) == (statement_of(name), reason, given.run_id)
     assert (record["owner"], record["epoch"]) == (given.owner, given.epoch)
     assert (record["seen_owner"], record["seen_epoch"]) == (held["owner"], held["epoch"])
     assert record["seen_expires_at"] == held["expires_at"]

@@ -8,6 +8,8 @@ import pytest
 from django.db import connection
 from huey.storage import PostgresStorage
 
+from tests.support.database import unguarded
+
 DESCRIBE = """
 SELECT c.relname, c.relkind::text, pg_get_indexdef(c.oid), a.attname, format_type(a.atttypid, a.atttypmod),
        a.attnotnull, pg_get_expr(d.adbin, d.adrelid)
@@ -29,7 +31,7 @@ def described() -> list[Any]:
 def test_the_migrated_tables_are_the_ones_huey_would_make() -> None:
     migrated = described()
     assert migrated
-    with connection.cursor() as cursor:
+    with unguarded(), connection.cursor() as cursor:
         cursor.execute("DROP TABLE huey_kv, huey_schedule, huey_task, huey_counter")
         for statement in PostgresStorage("relay", create_tables=False, table_prefix="huey").ddl:
             cursor.execute(statement)

@@ -16,6 +16,7 @@ from pytest_django.plugin import DjangoDbBlocker
 from deliveries.dispatch.slices import PLANS
 from deliveries.queries import DELIVERIES
 from ledger.statements import LEDGER, Statement, session
+from tests.support.database import unguarded
 
 ENDPOINTS = 50
 OPERATIONS = 20_000
@@ -60,10 +61,11 @@ PLANT = (
     """
     INSERT INTO ledger_operation
            (operation_key, run_id, step_id, tool, request_digest, request_ref, status, due_at, dispatch_owner,
-            dispatch_until, attempts, first_dispatched_at, dispatched_at, ambiguous)
+            dispatch_epoch, dispatch_until, attempts, first_dispatched_at, dispatched_at, ambiguous)
     SELECT operation_key, run_id, 'deliver', 'webhook', '\\x00', task_id, status,
            CASE status WHEN 'prepared' THEN clock_timestamp() END, CASE status WHEN 'dispatching' THEN 'worker' END,
-           until, CASE status WHEN 'prepared' THEN 0 ELSE 1 END, clock_timestamp(), clock_timestamp(),
+           CASE status WHEN 'dispatching' THEN 1 END, until,
+           CASE status WHEN 'prepared' THEN 0 ELSE 1 END, clock_timestamp(), clock_timestamp(),
            status = 'unknown'
     FROM planned
     """,
@@ -88,7 +90,7 @@ def large(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator
     with django_db_blocker.unblock():
         connection.set_autocommit(False)
         try:
-            with connection.cursor() as cursor:
+            with unguarded(), connection.cursor() as cursor:
                 values = {
                     "endpoints": ENDPOINTS, "operations": OPERATIONS, "unknown": UNKNOWN_EVERY, "held": HELD_EVERY,
                 }  # fmt: skip
@@ -132,7 +134,9 @@ def settings(name: str) -> AbstractContextManager[None]:
 
 
 SWEEP = {"batch": 500, "owner": "reconciler"}
-UNSCHEDULED = {"after": 0, "batch": 500}
+UNSCHEDULED = {"after": 0, "batch": 500, "losses_below": 3}
+STRETCH = {"after": 0, "batch": 500}
+DUE = {"after": 0, "stretch": 100, "each": 5, "schedule": [1, 10], "longest": 86_400}
 HELD = {"dispatch_held", "ledger_dispatch_pkey"}
 CASES = (
     (DELIVERIES["dispatch.pick_due"], PICK, "ledger_dispatch", {"dispatch_due", "ledger_dispatch_pkey"}, "dispatcher"),
@@ -140,6 +144,11 @@ CASES = (
     (LEDGER["unknown.expire_claims"], SWEEP, "ledger_dispatch", HELD, "default"),
     (DELIVERIES["dispatch.unscheduled"], UNSCHEDULED, "ledger_dispatch", {"dispatch_needs_a_person"}, "dispatcher"),
     (DELIVERIES["dispatch.unscheduled"], UNSCHEDULED, "ledger_dispatch", {"dispatch_needs_a_person"}, "default"),
+    (DELIVERIES["acknowledgement.unknown"], STRETCH, "ledger_dispatch", {"dispatch_unknown"}, "dispatcher"),
+    (DELIVERIES["acknowledgement.unknown"], STRETCH, "ledger_dispatch", {"dispatch_unknown"}, "default"),
+    (DELIVERIES["query.due"], DUE, "ledger_dispatch", {"dispatch_unknown"}, "dispatcher"),
+    (DELIVERIES["query.due"], DUE, "ledger_dispatch", {"dispatch_unknown"}, "default"),
+    (DELIVERIES["query.due"], DUE, "deliveries_acknowledgement", {"acknowledgement_by_operation"}, "dispatcher"),
 )
 
 
@@ -172,6 +181,32 @@ def keys_of(condition: str, limit: int) -> list[int]:
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT operation_key FROM ledger_operation WHERE {condition} ORDER BY 1 LIMIT {limit}")  # noqa: S608 - our own text
         return [key for (key,) in cursor.fetchall()]
+
+
+@pytest.mark.parametrize("planner", ["dispatcher", "default"])
+def test_evidence_about_unknown_operations_is_found_by_their_keys(large: None, planner: str) -> None:
+    keys = keys_of("status = 'unknown'", 100)
+    plan = explained(DELIVERIES["acknowledgement.evidence"], {"operation_keys": keys}, settings(planner))
+    indexes = {node["Index Name"] for node in nodes(plan) if "Index Name" in node}
+    assert {
+        "ledger_operation_pkey",
+        "ledger_dispatch_pkey",
+        "attempt_number",
+        "acknowledgement_by_operation",
+    } <= indexes
+    assert not [node for node in nodes(plan) if node["Node Type"] == "Seq Scan"]
+
+
+@pytest.mark.parametrize("planner", ["dispatcher", "default"])
+def test_whose_word_counts_is_found_by_unique_indexes(large: None, planner: str) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT run_id FROM ledger_run LIMIT 1")
+        ((run_id,),) = cursor.fetchall()
+    named = {"run_id": run_id, "tenant_id": "default", "step_id": "deliver", "effect_version": 1}
+    plan = explained(DELIVERIES["acknowledgement.addressee"], named, settings(planner))
+    assert plan["Actual Rows"] == 1
+    for table in ("ledger_operation", "ledger_run", "ledger_task"):
+        assert {scan["Node Type"] for scan in scans_of(plan, table)} == {"Index Scan"}, table
 
 
 def test_claiming_finds_every_row_by_its_key(large: None) -> None:

@@ -243,12 +243,12 @@ def test_each_row_of_a_batch_is_judged_for_itself() -> None:
 def test_a_run_is_not_over_while_another_operation_of_it_is_unsettled() -> None:
     planted = rows.plant("dispatching")
     term = rows.term_of(planted)
-    plan = operation.Plan(planted.run_id, term.epoch, "notify", 1, "webhook", b"\x01" * 32, planted.event_id)
+    plan = operation.Plan(planted.run_id, term.epoch, 2, "notify", 1, "webhook", b"\x01" * 32, planted.event_id)
     (planned,) = operation.plan([plan], owner=OWNER).values()
     assert isinstance(planned, Applied)
     assert isinstance(settle(planted, Proof.ACCEPTED), Applied)
     assert rows.run(planted)["status"] == "running"
-    (second,), _ = operation.claim([planned.row], owner=OWNER, ttl_ms=TTL_MS)
+    (second,), _ = operation.claim([planned.row.operation_key], owner=OWNER, ttl_ms=TTL_MS)
     answers = operation.settle([Settlement(second, Proof.ACCEPTED, None, None)], owner=OWNER)
-    assert isinstance(answers[planned.row], Applied)
+    assert isinstance(answers[planned.row.operation_key], Applied)
     assert rows.run(planted)["status"] == "succeeded"

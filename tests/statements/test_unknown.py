@@ -138,7 +138,12 @@ def test_what_is_cancelled_may_be_settled_but_not_sent_again() -> None:
         (Proof.ACCEPTED, None, "running", "succeeded", "succeeded"),
         (Proof.NOT_TAKEN, 0, "running", "prepared", "running"),
         (Proof.NOT_TAKEN, None, "running", "failed_final", "failed"),
+        (Proof.FINAL, 0, "running", "failed_final", "failed"),
+        (Proof.FINAL, None, "running", "failed_final", "failed"),
         (Proof.ACCEPTED, 0, "cancelled", "succeeded", "cancelled"),
+        (Proof.FINAL, 0, "cancelled", "failed_final", "cancelled"),
+        (Proof.ACCEPTED, 0, "failed", "succeeded", "failed"),
+        (Proof.NOT_TAKEN, 0, "failed", "failed_final", "failed"),
         (Proof.NOT_TAKEN, 0, "cancelled", "failed_final", "cancelled"),
     ],
 )
@@ -162,7 +167,7 @@ def test_evidence_settles_an_unknown_operation(
         assert claimed.status == "dispatching"
 
 
-@pytest.mark.parametrize("proof", [Proof.AMBIGUOUS, Proof.FINAL, Proof.UNSENT])
+@pytest.mark.parametrize("proof", [Proof.AMBIGUOUS, Proof.UNSENT])
 def test_anything_less_than_an_authoritative_answer_settles_nothing(proof: Proof) -> None:
     planted = rows.plant("unknown")
     before = rows.everything()

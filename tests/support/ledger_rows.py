@@ -17,6 +17,7 @@ from deliveries import ids
 from ledger.managers.lease import Term
 from ledger.managers.operation import Claimed
 from ledger.states import OPERATION_UNSETTLED, OperationStatus, RunStatus
+from tests.support.database import unguarded
 
 OWNER = "worker-a/1/aaaaaa"
 RIVAL = "worker-b/2/bbbbbb"
@@ -78,7 +79,7 @@ def insert(table: str, returning: str | None = None, **columns: Any) -> Any:
     """One row of `table`, and the value of its column `returning`."""
     marks, values = _marks_and_values(columns)
     answer = f" RETURNING {returning}" if returning else ""
-    with connection.cursor() as cursor:
+    with unguarded(), connection.cursor() as cursor:
         cursor.execute(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join(marks)}){answer}", values)  # noqa: S608 - our own names
         return cursor.fetchone()[0] if returning else None
 
@@ -88,7 +89,7 @@ def change(table: str, key: dict[str, Any], **columns: Any) -> None:
     marks, values = _marks_and_values(columns)
     settings = ", ".join(f"{name} = {mark}" for name, mark in zip(columns, marks, strict=True))
     condition = " AND ".join(f"{name} = %s" for name in key)
-    with connection.cursor() as cursor:
+    with unguarded(), connection.cursor() as cursor:
         cursor.execute(f"UPDATE {table} SET {settings} WHERE {condition}", [*values, *key.values()])  # noqa: S608 - our own names
         assert cursor.rowcount == 1, f"{cursor.rowcount} rows of {table} with {key}"
 
@@ -107,6 +108,7 @@ def plant(
     ambiguous: bool | None = None,
     first_ms: int | None = None,
     retry_until_ms: int | None = None,
+    losses: int = 0,
     revision: int = 4,
     run_revision: int = 2,
     endpoint_id: uuid.UUID | None = None,
@@ -126,6 +128,8 @@ def plant(
         due_ms = -1000
     if first_ms is None and sent:
         first_ms = -MINUTE_MS
+    if epoch is None:
+        epoch = 3 if owner or sent else 0
     task_id, run_id, event_id = ids.time_ordered(), ids.time_ordered(), ids.time_ordered()
     endpoint_id = endpoint_id or ids.time_ordered()
     digest = hashlib.sha256(run_id.bytes).digest()
@@ -135,14 +139,15 @@ def plant(
     )  # fmt: skip
     insert("ledger_run", run_id=run_id, task_id=task_id, status=str(run_status), reason="submit", revision=run_revision)
     insert(
-        "ledger_lease", run_id=run_id, owner=owner, epoch=(3 if owner or sent else 0) if epoch is None else epoch,
+        "ledger_lease", run_id=run_id, owner=owner, epoch=epoch,
         acquired_at=from_now(-MINUTE_MS) if owner else None,
         expires_at=from_now((TTL_MS if lease_ms is None else lease_ms) if owner else -HOUR_MS),
     )  # fmt: skip
     key = insert(
         "ledger_operation", "operation_key", run_id=run_id, step_id="deliver", tool="webhook", request_digest=digest,
         request_ref=event_id, status=status, due_at=from_now(due_ms), dispatch_owner=claimed_by,
-        dispatch_until=from_now(until_ms if claimed_by else None), attempts=sent,
+        dispatch_epoch=epoch if claimed_by else None, dispatch_until=from_now(until_ms if claimed_by else None),
+        attempts=sent, losses=losses,
         first_dispatched_at=from_now(first_ms), dispatched_at=from_now(first_ms),
         ambiguous=status == "unknown" if ambiguous is None else ambiguous, retry_until=from_now(retry_until_ms),
         revision=revision,
@@ -203,7 +208,7 @@ def everything(*, but: tuple[str, ...] = ()) -> dict[str, list[dict[str, Any]]]:
 
 def empty() -> None:
     """Remove every row of the ledger."""
-    with connection.cursor() as cursor:
+    with unguarded(), connection.cursor() as cursor:
         cursor.execute(f"TRUNCATE {', '.join(TABLES)}")
 
 

@@ -36,6 +36,7 @@ class Program:
     """One command with all its processes, from the `with` to its end, after which none of them is left."""
 
     command: str
+    arguments: tuple[str, ...] = ()
 
     def __init__(self, **environment: str) -> None:
         self.environment = environment
@@ -51,7 +52,7 @@ class Program:
         self._log = tempfile.TemporaryFile()
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
         self._process = subprocess.Popen(
-            [sys.executable, "manage.py", self.command],
+            [sys.executable, "manage.py", self.command, *self.arguments],
             cwd=BASE_DIR,
             env={
                 **inherited,
@@ -99,6 +100,21 @@ class Program:
         """The pids of all its processes that are still alive, also without their parent."""
         return {process.pid for process in psutil.process_iter() if _session(process) == self.pid and _alive(process)}
 
+    def said(self) -> str:
+        """What its processes have written to stdout and stderr so far."""
+        # With pread, because the offset of the file is shared with those who write to it.
+        return os.pread(self._log.fileno(), os.fstat(self._log.fileno()).st_size, 0).decode(errors="replace")
+
+    def stand_still(self) -> None:
+        """SIGSTOP to all its processes: the whole machine stands still."""
+        for pid in (self.pid, *self.children()):
+            suspend(pid)
+
+    def go_on(self) -> None:
+        """SIGCONT to all its processes."""
+        for pid in self.left():
+            os.kill(pid, signal.SIGCONT)
+
     def kill(self, signum: signal.Signals) -> None:
         """Signal the main process alone."""
         self._process.send_signal(signum)
@@ -122,10 +138,9 @@ class Program:
             wait_until(gone, STOP_S, f"no process of {self.command} left")
             self._process.wait(STOP_S)
         finally:
-            # With pread, because the offset of the file is shared with those who write to it.
-            said = os.pread(self._log.fileno(), os.fstat(self._log.fileno()).st_size, 0)
+            said = self.said()
             self._log.close()
-            print(f"--- {self.command} {self.pid}\n{said.decode(errors='replace')}")  # shown when the test failed
+            print(f"--- {self.command} {self.pid}\n{said}")  # shown when the test failed
 
 
 def suspend(pid: int) -> None:

@@ -79,6 +79,8 @@ def test_a_switch_has_many_spellings(text: str, meant: bool) -> None:
         ("RELAY_LEASE_TTL_MS", "999"),
         ("RELAY_HEARTBEAT_MS", "5s"),
         ("RELAY_HTTP_TIMEOUT_MS", "1.5"),
+        ("RELAY_POISON_LOSSES", "0"),
+        ("RELAY_POISON_LOSSES", "101"),
         ("RELAY_DISPATCHERS", "0"),
         ("RELAY_DISPATCHERS", "128"),
         ("RELAY_SWEEP_MS", "١٢٣٤"),

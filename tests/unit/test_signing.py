@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from standardwebhooks import Webhook
 
-from deliveries.signing import BadSecret, new_secret, secret_bytes, sign
+from deliveries.signing import BadSecret, is_timely, new_secret, secret_bytes, sign, verify
 
 _PUBLISHED = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
@@ -96,3 +96,51 @@ def test_what_is_not_a_secret_is_refused_without_being_repeated(text: str) -> No
 def test_an_id_with_a_full_stop_is_never_signed() -> None:
     with pytest.raises(ValueError, match="full stop"):
         sign(bytes(32), "evt_1.2", 0, b"")
+
+
+@given(st.text(alphabet=st.characters(codec="utf-8"), max_size=200))
+def test_we_verify_what_the_public_library_signs(text: str) -> None:
+    secret, at = new_secret(), datetime.now(UTC)
+    signature = Webhook(secret).sign("msg_1", at, text)
+    stamp = str(int(at.timestamp()))
+    assert verify(secret_bytes(secret), "msg_1", stamp, signature, text.encode())
+    assert verify(secret_bytes(secret), "msg_1", stamp, f"v1,AAAA {signature}", text.encode())
+    for strange in ("", "v1,", signature[:-1], signature.lower(), signature.replace(",", " "), "\udcff", "é"):
+        assert not verify(secret_bytes(secret), "msg_1", stamp, strange, text.encode())
+    assert not verify(secret_bytes(new_secret()), "msg_1", stamp, signature, text.encode())
+    assert not verify(secret_bytes(secret), "msg_2", stamp, signature, text.encode())
+    assert not verify(secret_bytes(secret), "msg_1", str(int(stamp) + 1), signature, text.encode())
+    assert not verify(secret_bytes(secret), "msg_1", stamp, signature, text.encode() + b" ")
+
+
+def test_no_more_than_ten_signatures_are_looked_at() -> None:
+    secret = secret_bytes(new_secret())
+    signature = sign(secret, "msg_1", 7, b"")
+    assert verify(secret, "msg_1", "7", " ".join(["v1,x"] * 9 + [signature]), b"")
+    assert not verify(secret, "msg_1", "7", " ".join(["v1,x"] * 10 + [signature]), b"")
+
+
+@pytest.mark.parametrize(
+    ("message_id", "timestamp", "timely"),
+    [
+        ("msg_1", "1000", True),
+        ("msg_1", "1300", True),
+        ("msg_1", "700", True),
+        ("msg_1", "1301", False),
+        ("msg_1", "699", False),
+        ("", "1000", False),
+        ("a.b", "1000", False),
+        ("a b", "1000", False),
+        ("a\n", "1000", False),
+        ("é", "1000", False),
+        ("m" * 255, "1000", True),
+        ("m" * 256, "1000", False),
+        ("msg_1", "", False),
+        ("msg_1", "1e3", False),
+        ("msg_1", "1000.0", False),
+        ("msg_1", "\u0661\u0660\u0660\u0660", False),
+        ("msg_1", " 1000", False),
+    ],
+)
+def test_an_id_and_a_time_are_well_formed_and_near(message_id: str, timestamp: str, timely: bool) -> None:
+    assert is_timely(message_id, timestamp, 1000.0) is timely

@@ -77,9 +77,10 @@ def test_time_never_makes_an_operation_prepared_or_final() -> None:
     assert expired == {OperationStatus.UNKNOWN}
 
 
-def test_only_the_control_plane_cancels_and_it_never_cancels_what_may_have_been_sent() -> None:
-    for moves in (RUN_MOVES, OPERATION_MOVES):
-        assert {move.by for move in moves if move.target == "cancelled"} == {Mover.CONTROL}
+def test_only_the_control_plane_cancels_runs_and_nobody_cancels_what_may_have_been_taken() -> None:
+    assert {move.by for move in RUN_MOVES if move.target == "cancelled"} == {Mover.CONTROL}
+    cancels = {(move.by, move.statement) for move in OPERATION_MOVES if move.target == "cancelled"}
+    assert cancels == {(Mover.CONTROL, "run.cancel"), (Mover.OWNER, "operation.plan")}, "or its next version is planned"
     assert {move.source for move in OPERATION_MOVES if move.target == "cancelled"} == {OperationStatus.PREPARED}
 
 

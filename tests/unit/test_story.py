@@ -30,7 +30,8 @@ def lost() -> schemas.Attempt:
 
 def told(**lists: Any) -> list[str]:
     nothing: dict[str, Any] = {
-        "runs": [], "operations": [], "attempt_records": [], "takeovers": [], "fenced_writes": [],
+        "runs": [], "operations": [], "attempt_records": [], "acknowledgements": [], "takeovers": [],
+        "fenced_writes": [],
     }  # fmt: skip
     return tell(
         schemas.Delivery(
@@ -41,20 +42,27 @@ def told(**lists: Any) -> list[str]:
             run_id=RUN,
             operation_id=schemas.OPERATION,
             attempts=1,
+            quarantined=False,
             **DUE,
             **{**nothing, **lists},
         )
     )
 
 
+def unknown(**changes: Any) -> schemas.Operation:
+    known: dict[str, Any] = {
+        "id": schemas.OPERATION, "status": "unknown", "revision": 2, "run_id": RUN, "delivery_id": schemas.DELIVERY,
+        "event_id": schemas.EVENT, "endpoint_id": schemas.ENDPOINT, "step_id": "deliver", "effect_version": 1,
+        "tool": "webhook", "attempts": 1, "losses": 1, "quarantined": False, "dispatch_owner": None,
+        "dispatch_until": None, "ambiguous": True, "unknown_since": at(31), "retry_until": None,
+        "first_dispatched_at": at(1), "dispatched_at": at(1), "remote_id": None, "result": None, "resolutions": [],
+        "acknowledgements": [], "attempt_records": [lost()], **DUE,
+    }  # fmt: skip
+    return schemas.Operation(**{**known, **changes})
+
+
 def test_a_lost_worker_is_told_when_it_was_noticed_and_not_when_the_attempt_began() -> None:
-    operation = schemas.Operation(
-        id=schemas.OPERATION, status="unknown", revision=2, run_id=RUN, delivery_id=schemas.DELIVERY,
-        event_id=schemas.EVENT, endpoint_id=schemas.ENDPOINT, step_id="deliver", effect_version=1, tool="webhook",
-        attempts=1, dispatch_owner=None, dispatch_until=None, ambiguous=True, unknown_since=at(31), retry_until=None,
-        first_dispatched_at=at(1), dispatched_at=at(1), remote_id=None, result=None, resolutions=[],
-        attempt_records=[lost()], **DUE,
-    )  # fmt: skip
+    operation = unknown()
     takeover = schemas.Takeover(
         run_id=RUN, epoch=2, owner="second", previous_owner="first", previous_expired_at=at(30), taken_at=at(31)
     )
@@ -81,3 +89,21 @@ def test_of_a_refused_write_only_what_is_known_is_told() -> None:
     )[1:3]
     assert some.endswith("fenced out: run.finish by first under epoch 1 refused (lease_lost); at that moment: epoch 2")
     assert none.endswith("fenced out: run.finish by first refused (lease_lost)")
+
+
+def test_a_quarantine_is_told_with_its_reason_and_what_may_be_done() -> None:
+    last = told(operations=[unknown(attempts=3, losses=3, quarantined=True)])[-1]
+    assert "its last 3 sends each lost their worker. It is not sent again by itself. Resolve it" in last
+    assert "quarantined" not in told(operations=[unknown()])[-1]
+
+
+def test_what_the_receiver_said_is_told_and_who_began() -> None:
+    known: dict[str, Any] = {
+        "operation_id": schemas.OPERATION, "source": "acknowledgement", "said": "processed", "remote_id": "in_7",
+        "detail": "booked", "actor": "x", "http_status": None, "received_at": at(40),
+    }  # fmt: skip
+    asked = {**known, "source": "query", "said": "unknown", "remote_id": None, "detail": "", "http_status": 404}
+    words = [schemas.Acknowledgement(**one) for one in (known, asked)]
+    lines = told(operations=[unknown(acknowledgements=words)])
+    assert any(line.endswith("40.000Z  the receiver said processed, its id in_7; booked") for line in lines)
+    assert any(line.endswith("the receiver was asked, and said unknown (HTTP 404)") for line in lines)

@@ -1,9 +1,40 @@
 from __future__ import annotations
 
-from django.core.management.commands import migrate
+from typing import Any
 
+import psycopg
+from django.core.management.base import CommandError
+from django.core.management.commands import migrate
+from django.db import DatabaseError
+
+from relay import grants
 from relay.commands import DatabaseCommand
+from relay.database import as_migrator
 
 
 class Command(DatabaseCommand, migrate.Command):
-    """Django's own, with one sentence for a database that is away."""
+    """Django's own, run as the owner of the tables; then the rights of the other roles are brought up to date.
+
+    One sentence for a database that is away, and for one that does not let this login migrate.
+    """
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        with as_migrator():
+            try:
+                super().handle(*args, **options)
+                if not options["plan"]:
+                    grants.apply()
+            except DatabaseError as refused:
+                if not _lacks_a_right(refused):
+                    raise
+                raise CommandError(
+                    f"The database does not let this login migrate ({' '.join(str(refused).split())}): set "
+                    "RELAY_MIGRATE_DATABASE_URL to the login of relay_migrator, as `manage.py harden` told it."
+                ) from refused
+
+
+def _lacks_a_right(error: BaseException | None) -> bool:
+    """Whether PostgreSQL's refusal is at the bottom: Django wraps it, or raises its own in its place."""
+    while error is not None and not isinstance(error, psycopg.errors.InsufficientPrivilege):
+        error = error.__cause__ or error.__context__
+    return error is not None

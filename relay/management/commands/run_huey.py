@@ -13,6 +13,8 @@ from huey.contrib.djhuey.management.commands import run_huey
 from relay.commands import PlainChecks
 from relay.consumer import DrainingConsumer, drain_seconds
 
+log = logging.getLogger("relay.dispatch")
+
 
 class Command(PlainChecks, run_huey.Command):  # type: ignore[misc]
     help = "Run Huey's consumer: the dispatchers and every other background task. SIGINT and SIGTERM drain it."
@@ -43,4 +45,6 @@ class Command(PlainChecks, run_huey.Command):  # type: ignore[misc]
         if config.verbose is not None or config.logfile:
             logging.getLogger("huey").handlers.clear()
             config.setup_logger(logging.getLogger("huey"))
+        if settings.RELAY_FAILPOINT is not None:
+            log.warning("RELAY_FAILPOINT is set: a worker will fail on purpose at %s", settings.RELAY_FAILPOINT)
         DrainingConsumer(settings.HUEY, **config.values).run()

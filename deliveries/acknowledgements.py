@@ -1,0 +1,172 @@
+"""What receivers say about operations outside of an attempt's answer, and what is concluded from evidence on record.
+
+Recording and concluding are two steps. A word is recorded whatever the operation is; it moves an operation only while
+that is unknown, and nobody is sending it: then, or when it comes to be so, and never again once it is settled.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from deliveries.dispatch.settling import retry_delay_ms, storable
+from deliveries.models import Endpoint, Said, Source
+from deliveries.queries import DELIVERIES
+from ledger.managers import unknown
+from ledger.managers.operation import Proof, Settled
+from ledger.outcome import Applied, Rejected
+from ledger.statements import in_transaction
+
+__all__ = ["LATE_EVIDENCE", "Said", "Source", "converge", "converge_stretch", "record", "storable"]
+
+log = logging.getLogger("relay.reconcile")
+
+LATE_EVIDENCE = "late evidence"
+"""Who moved an operation on by an acceptance that came after its worker had lost the lease."""
+_ANY_NUMBER_OF_SENDS = 2**31 - 1
+_PROOFS = {Said.PROCESSED: Proof.ACCEPTED, Said.REJECTED: Proof.FINAL, Said.NEVER_ARRIVED: Proof.NOT_TAKEN}
+
+
+@dataclass(frozen=True, slots=True)
+class _Recorded:
+    acknowledgement_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class _KeyRow:
+    operation_key: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Evidence:
+    operation_key: int
+    revision: int
+    attempts: int
+    endpoint_id: uuid.UUID
+    request_digest: str
+    age_s: float
+    late_number: int | None
+    late_epoch: int | None
+    late_owner: str | None
+    late_status: int | None
+    acknowledgement_id: int | None
+    source: str | None
+    said: str | None
+    remote_id: str | None
+    actor: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """How far a patrol of the unknown operations came (0: the end of the key order), and how many it settled."""
+
+    walked_to: int
+    walked: int
+    converged: int
+
+
+def record(
+    *,
+    operation_key: int,
+    run_id: uuid.UUID,
+    source: Source,
+    said: Said,
+    remote_id: str | None,
+    detail: str,
+    actor: str,
+    status: int | None,
+    message_id: str | None = None,
+    sends: int | None = None,
+) -> bool:
+    """Keep a receiver's word for ever; False when this message is on record already (nothing is written then).
+
+    `message_id`: the receiver's own id of what it sent. `sends`: the operation's `attempts` when the receiver was
+    asked; without it, as many as there are now. That nothing arrived is only believed about those.
+    """
+    rows = DELIVERIES["acknowledgement.record"].rows(
+        _Recorded,
+        {
+            "operation_key": operation_key,
+            "run_id": run_id,
+            "source": source.value,
+            "said": said.value,
+            "message_id": message_id,
+            "sends": _ANY_NUMBER_OF_SENDS if sends is None else sends,
+            "remote_id": None if remote_id is None else storable(remote_id),
+            "detail": storable(detail),
+            "actor": actor,
+            "http_status": status,
+        },
+    )
+    return bool(rows)
+
+
+def converge(operation_keys: Sequence[int]) -> dict[int, Applied[Settled] | Rejected]:
+    """Settle what is unknown by what is on record, with an answer for each operation about which that is conclusive.
+
+    An acceptance that was reported late ends an operation as succeeded. Otherwise the newest authoritative word of the
+    receiver counts: processed (succeeded), rejected (failed), never arrived (prepared again, or failed when no tries
+    are left). A late refusal proves nothing about other sends. What is being sent at this moment is left alone.
+    """
+    found = DELIVERIES["acknowledgement.evidence"].rows(_Evidence, {"operation_keys": list(operation_keys)})
+    endpoints = Endpoint.objects.in_bulk({one.endpoint_id for one in found})
+    answers: dict[int, Applied[Settled] | Rejected] = {}
+    for one in found:
+        # Each in a transaction of its own: a short one, whatever the number.
+        answer = in_transaction(partial(_converge, one, endpoints[one.endpoint_id]))
+        answers[one.operation_key] = answer
+        if isinstance(answer, Applied):
+            log.info("operation %s is %s: %s", one.operation_key, answer.row.status, _by(one))
+    return answers
+
+
+def converge_stretch(after: int, *, batch: int) -> Stretch:
+    """Converge what can be among the first `batch` unknown operations after key `after`."""
+    rows = DELIVERIES["acknowledgement.unknown"].rows(_KeyRow, {"after": after, "batch": batch})
+    answers = converge([row.operation_key for row in rows]) if rows else {}
+    return Stretch(
+        walked_to=rows[-1].operation_key if len(rows) == batch else 0,
+        walked=len(rows),
+        converged=sum(isinstance(answer, Applied) for answer in answers.values()),
+    )
+
+
+def _converge(one: _Evidence, endpoint: Endpoint) -> Applied[Settled] | Rejected:
+    proof = _proof(one)
+    return unknown.converge(
+        operation_key=one.operation_key,
+        revision=one.revision,
+        proof=proof,
+        retry_ms=retry_delay_ms(endpoint, one.attempts, one.age_s, None) if proof is Proof.NOT_TAKEN else None,
+        actor=_by(one),
+        evidence=_shown(one),
+        remote_id=None if _is_late(one) else one.remote_id,
+    )
+
+
+def _is_late(one: _Evidence) -> bool:
+    return one.late_number is not None
+
+
+def _proof(one: _Evidence) -> Proof:
+    return Proof.ACCEPTED if _is_late(one) or one.said is None else _PROOFS[Said(one.said)]
+
+
+def _by(one: _Evidence) -> str:
+    return LATE_EVIDENCE if _is_late(one) or one.actor is None else one.actor
+
+
+def _shown(one: _Evidence) -> dict[str, Any]:
+    if _is_late(one):
+        return {
+            "attempt": one.late_number,
+            "epoch": one.late_epoch,
+            "owner": one.late_owner,
+            "http_status": one.late_status,
+            "request_digest": one.request_digest,
+        }
+    return {"acknowledgement": one.acknowledgement_id, "source": one.source, "said": one.said}

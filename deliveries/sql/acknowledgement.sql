@@ -1,0 +1,74 @@
+-- Acknowledgements: what receivers said about operations outside of an attempt's answer, and what may be concluded.
+
+-- name: addressee
+-- Whose word about an operation counts: the endpoint that it was sent to. By unique indexes only, because whoever asks
+-- has proven nothing yet.
+SELECT operation.operation_key, operation.run_id, endpoint.endpoint_id, endpoint.secret_sealed
+FROM ledger_operation AS operation
+JOIN ledger_run AS run USING (run_id)
+JOIN ledger_task AS task USING (task_id)
+JOIN deliveries_endpoint AS endpoint USING (endpoint_id)
+WHERE operation.run_id = %(run_id)s::uuid AND operation.step_id = %(step_id)s::text
+  AND operation.effect_version = %(effect_version)s::int AND task.tenant_id = %(tenant_id)s::text
+
+-- name: record
+-- One more row, whatever became of the operation since. `covers` is the last attempt that the receiver can have meant:
+-- none of what is only prepared, because every send of it was proven not to have arrived; and not the attempt that is
+-- in flight, when the receiver says that nothing arrived. `sends` is how many had been begun when it was asked.
+-- A message that is on record already is left as it is.
+INSERT INTO deliveries_acknowledgement
+       (operation_key, run_id, source, said, message_id, covers, remote_id, detail, actor, http_status)
+SELECT operation.operation_key, %(run_id)s::uuid, %(source)s::text, %(said)s::text, %(message_id)s::text,
+       CASE WHEN operation.status = 'prepared' THEN 0
+            WHEN operation.dispatch_owner IS NOT NULL AND %(said)s::text = 'never_arrived'
+                 THEN least(%(sends)s::int, operation.attempts - 1)
+            ELSE least(%(sends)s::int, operation.attempts)
+       END,
+       %(remote_id)s::text, %(detail)s::text, %(actor)s::text, %(http_status)s::int
+FROM ledger_operation AS operation WHERE operation.operation_key = %(operation_key)s::bigint
+ON CONFLICT (operation_key, message_id) WHERE message_id IS NOT NULL DO NOTHING
+RETURNING acknowledgement_id
+
+-- name: unknown
+-- A stretch of the unknown operations in key order.
+SELECT dispatch.operation_key FROM ledger_dispatch AS dispatch
+WHERE dispatch.unknown_since IS NOT NULL AND dispatch.operation_key > %(after)s::bigint
+ORDER BY dispatch.operation_key LIMIT %(batch)s::int
+
+-- name: evidence
+-- Of these operations, those that are unknown, that nobody is sending, and about which something conclusive is on
+-- record: an acceptance of this very request that was reported late, or the newest authoritative word of the receiver.
+-- `processed` and `rejected` are the receiver's own decisions and stay true. That nothing arrived is true only until
+-- the next send, and only the answer to a question says so. A word about another run says nothing.
+WITH standing AS MATERIALIZED (
+    SELECT operation.operation_key, operation.run_id, operation.revision, operation.attempts, operation.request_digest,
+           operation.request_ref, operation.created_at, dispatch.endpoint_id
+    FROM unnest(%(operation_keys)b::bigint[]) AS asked (operation_key)
+    JOIN ledger_operation AS operation USING (operation_key)
+    JOIN ledger_dispatch AS dispatch USING (operation_key)
+    WHERE operation.status = 'unknown' AND operation.dispatch_owner IS NULL
+)
+SELECT standing.operation_key, standing.revision, standing.attempts, standing.endpoint_id,
+       encode(standing.request_digest, 'hex') AS request_digest,
+       extract(epoch FROM clock_timestamp() - greatest(standing.created_at, event.deliver_at))::float8 AS age_s,
+       late.number AS late_number, late.epoch AS late_epoch, late.owner AS late_owner,
+       late.http_status AS late_status, word.acknowledgement_id, word.source, word.said, word.remote_id, word.actor
+FROM standing
+LEFT JOIN deliveries_event AS event ON event.event_id = standing.request_ref
+LEFT JOIN LATERAL (
+    SELECT attempt.number, attempt.epoch, attempt.owner, attempt.http_status
+    FROM deliveries_attempt AS attempt
+    WHERE attempt.operation_key = standing.operation_key AND attempt.late AND attempt.classification = 'accepted'
+      AND attempt.evidence ->> 'request_digest' = encode(standing.request_digest, 'hex')
+    ORDER BY attempt.number DESC LIMIT 1
+) AS late ON true
+LEFT JOIN LATERAL (
+    SELECT word.acknowledgement_id, word.source, word.said, word.remote_id, word.actor
+    FROM deliveries_acknowledgement AS word
+    WHERE word.operation_key = standing.operation_key AND word.run_id = standing.run_id
+      AND ((word.said IN ('processed', 'rejected') AND word.covers > 0)
+           OR (word.said = 'never_arrived' AND word.source = 'query' AND word.covers = standing.attempts))
+    ORDER BY word.acknowledgement_id DESC LIMIT 1
+) AS word ON true
+WHERE late.number IS NOT NULL OR word.acknowledgement_id IS NOT NULL
+ORDER BY standing.operation_key

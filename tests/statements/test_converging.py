@@ -1,0 +1,217 @@
+"""Evidence on record settles what is unknown: answers that came late, and receivers' words."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from deliveries import acknowledgements, reconcile
+from deliveries.acknowledgements import Said, Source
+from deliveries.dispatch import claiming, settling
+from deliveries.dispatch.claiming import Delivery, Walk
+from deliveries.dispatch.settling import Report
+from deliveries.models import Acknowledgement, Attempt
+from deliveries.transport.base import Evidence, Outcome
+from ledger.models import Operation, Run
+from ledger.outcome import Applied, Rejected
+from tests.api.rows import let_lease_expire
+from tests.support import database, deliveries
+
+pytestmark = pytest.mark.django_db
+
+OWNER = "worker:1:a"
+TTL_MS = 30_000
+
+
+def claimed(**endpoint: object) -> Delivery:
+    """One delivery in a dispatcher's hands."""
+    tenant = deliveries.tenant()
+    deliveries.endpoint(tenant, "http://127.0.0.1:9/", **{"idempotent": False, **endpoint})
+    deliveries.submitted_in_silence(deliveries.events(tenant))
+    (delivery,), _ = claiming.claim(Walk(), owner=OWNER, batch=10, ttl_ms=TTL_MS)
+    delivery.sent_at = time.monotonic()
+    return delivery
+
+
+def report(delivery: Delivery, status: int | None) -> None:
+    """What a worker says once it has woken up: an answer, or that it heard none."""
+    verdict = "unknown" if status is None else "answered"
+    outcome = Outcome(delivery.key, verdict, status, (), b"", "", Evidence())
+    answers = settling.settle([Report(delivery, outcome, time.monotonic())], owner=OWNER)
+    assert isinstance(answers[delivery.key], Rejected)
+
+
+def now(delivery: Delivery) -> Operation:
+    found: Operation = Operation.objects.get(operation_key=delivery.key)
+    return found
+
+
+def lost_then_heard(delivery: Delivery, status: int | None) -> None:
+    let_lease_expire(delivery.claim)
+    assert reconcile.sweep().expired == 1
+    report(delivery, status)
+
+
+def heard_then_lost(delivery: Delivery, status: int | None) -> None:
+    """The reconciler has not swept yet: there is no row of a lost worker that could learn anything."""
+    let_lease_expire(delivery.claim)
+    report(delivery, status)
+    assert now(delivery).status == "dispatching"
+
+
+ORDERS = pytest.mark.parametrize("happen", [lost_then_heard, heard_then_lost])
+
+
+@ORDERS
+def test_a_late_acceptance_is_kept_and_settles_it(happen: Callable[[Delivery, int | None], None]) -> None:
+    delivery = claimed()
+    happen(delivery, 200)
+    assert reconcile.sweep().converged == 1
+    operation = now(delivery)
+    assert operation.status == "succeeded"
+    assert operation.result is not None
+    assert operation.result["converged_by"] == acknowledgements.LATE_EVIDENCE
+    assert Run.objects.get(run_id=delivery.claim.run_id).status == "succeeded"
+    attempt = Attempt.objects.get(operation_key=delivery.key)
+    assert (attempt.late, attempt.http_status, attempt.classification) == (True, 200, "accepted")
+    assert attempt.evidence["request_digest"] == delivery.claim.request_digest.hex()
+    assert reconcile.sweep().converged == 0
+
+
+@ORDERS
+@pytest.mark.parametrize("status", [None, 302, 400, 410, 429, 500, 503])
+def test_a_late_answer_that_is_no_acceptance_proves_nothing(
+    happen: Callable[[Delivery, int | None], None], status: int | None
+) -> None:
+    delivery = claimed()
+    happen(delivery, status)
+    assert reconcile.sweep().converged == 0
+    assert now(delivery).status == "unknown"
+    attempt = Attempt.objects.get(operation_key=delivery.key)
+    assert (attempt.late, attempt.http_status) == (True, status)
+
+
+def test_a_late_acceptance_of_another_request_proves_nothing() -> None:
+    delivery = claimed()
+    lost_then_heard(delivery, 200)
+    with database.unguarded(), connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE deliveries_attempt SET evidence = jsonb_set(evidence, '{request_digest}', %s)"
+            " WHERE operation_key = %s",
+            [f'"{"0" * 64}"', delivery.key],
+        )
+    assert reconcile.sweep().converged == 0
+    assert now(delivery).status == "unknown"
+
+
+def test_an_acceptance_outweighs_a_later_word() -> None:
+    delivery = claimed()
+    lost_then_heard(delivery, 200)
+    say(delivery, Said.REJECTED)
+    assert reconcile.sweep().converged == 1
+    assert now(delivery).status == "succeeded"
+
+
+def say(delivery: Delivery, said: Said, source: Source = Source.QUERY, **more: int) -> None:
+    acknowledgements.record(
+        operation_key=delivery.key,
+        run_id=delivery.claim.run_id,
+        source=source,
+        said=said,
+        remote_id=None,
+        detail="",
+        actor="a test",
+        status=200,
+        **more,
+    )
+
+
+def unknown(**endpoint: object) -> Delivery:
+    delivery = claimed(**endpoint)
+    let_lease_expire(delivery.claim)
+    assert reconcile.sweep().expired == 1
+    return delivery
+
+
+@pytest.mark.parametrize(
+    ("source", "said", "schedule", "after"),
+    [
+        (Source.QUERY, Said.PROCESSED, [1], "succeeded"),
+        (Source.QUERY, Said.REJECTED, [1], "failed_final"),
+        (Source.QUERY, Said.NEVER_ARRIVED, [1], "prepared"),
+        (Source.QUERY, Said.NEVER_ARRIVED, [], "failed_final"),
+        (Source.QUERY, Said.UNKNOWN, [1], "unknown"),
+        (Source.ACKNOWLEDGEMENT, Said.PROCESSED, [1], "succeeded"),
+        (Source.ACKNOWLEDGEMENT, Said.REJECTED, [1], "failed_final"),
+        (Source.ACKNOWLEDGEMENT, Said.NEVER_ARRIVED, [1], "unknown"),
+    ],
+)
+def test_what_each_word_leads_to(source: Source, said: Said, schedule: list[int], after: str) -> None:
+    delivery = unknown(retry_schedule=schedule)
+    say(delivery, said, source)
+    answers = acknowledgements.converge([delivery.key])
+    assert all(isinstance(answer, Applied) for answer in answers.values())
+    assert bool(answers) is (after != "unknown")
+    assert now(delivery).status == after
+
+
+def test_the_newest_authoritative_word_counts() -> None:
+    delivery = unknown()
+    for said in (Said.REJECTED, Said.PROCESSED, Said.UNKNOWN):
+        say(delivery, said)
+    acknowledgements.converge([delivery.key])
+    assert now(delivery).status == "succeeded"
+
+
+def test_that_nothing_arrived_is_not_believed_once_it_was_sent_again() -> None:
+    delivery = unknown()
+    say(delivery, Said.NEVER_ARRIVED)
+    acknowledgements.converge([delivery.key])
+    assert now(delivery).status == "prepared"
+    with database.unguarded(), connection.cursor() as cursor:
+        for table in ("ledger_operation", "ledger_dispatch"):
+            cursor.execute(f"UPDATE {table} SET due_at = clock_timestamp() WHERE operation_key = %s", [delivery.key])  # noqa: S608 - our own names
+    (again,), _ = claiming.claim(Walk(), owner=OWNER, batch=10, ttl_ms=TTL_MS)
+    say(delivery, Said.NEVER_ARRIVED, sends=1)  # asked before, answered now
+    say(delivery, Said.NEVER_ARRIVED)  # while it is in flight
+    let_lease_expire(again.claim)
+    swept = reconcile.sweep()
+    assert (swept.expired, swept.converged) == (1, 0)
+    assert now(delivery).status == "unknown"
+    say(delivery, Said.NEVER_ARRIVED)
+    assert reconcile.sweep().converged == 1
+    assert now(delivery).status == "prepared"
+
+
+def test_a_word_under_the_name_of_another_run_is_kept_and_counts_for_nothing() -> None:
+    delivery, other = unknown(), unknown()
+    acknowledgements.record(
+        operation_key=delivery.key, run_id=other.claim.run_id, source=Source.ACKNOWLEDGEMENT, said=Said.PROCESSED,
+        remote_id=None, detail="", actor="a test", status=None,
+    )  # fmt: skip
+    assert reconcile.sweep().converged == 0
+    assert Acknowledgement.objects.filter(operation_key=delivery.key).count() == 1
+    assert {now(delivery).status, now(other).status} == {"unknown"}
+
+
+def test_a_patrol_goes_on_where_it_ended_and_begins_anew() -> None:
+    keys = sorted(unknown().key for _ in range(3))
+    first = acknowledgements.converge_stretch(0, batch=2)
+    assert (first.walked_to, first.walked) == (keys[1], 2)
+    rest = acknowledgements.converge_stretch(first.walked_to, batch=2)
+    assert (rest.walked_to, rest.walked) == (0, 1)
+
+
+def test_the_quarantine_begins_at_the_limit(settings: Any) -> None:
+    settings.RELAY_POISON_LOSSES = 1
+    delivery = unknown(idempotent=True)
+    assert now(delivery).losses == 1
+    assert reconcile.quarantined(now(delivery))
+    assert reconcile.sweep().scheduled == 0
+    settings.RELAY_POISON_LOSSES = 2
+    assert not reconcile.quarantined(now(delivery))
+    assert reconcile.sweep().scheduled == 1
