@@ -1,7 +1,7 @@
 """What the runtime role may do with the tables of deliveries, beside reading them.
 
-Events, attempts and acknowledgements are written by named statements, and a test compares. The others are written
-through the ORM, which names every column of a row that it inserts.
+Events, attempts and acknowledgements are records: they are written by the functions of named statements alone. The
+others are configuration, written through the ORM, which names every column of a row that it inserts.
 """
 
 from __future__ import annotations
@@ -22,26 +22,5 @@ TABLES: Mapping[str, Rights] = {
         ),
         secret=("secret_sealed", "headers"),
     ),
-    "deliveries_event": Rights(
-        insert=(
-            "event_id", "tenant_id", "type", "payload", "digest", "source", "metadata", "deliver_at",
-            "idempotency_key", "deliveries",
-        )
-    ),
-    "deliveries_attempt": Rights(
-        insert=(
-            "operation_key", "number", "epoch", "owner", "url", "started_at", "ended_at", "verdict", "classification",
-            "http_status", "response_headers", "response_body", "error", "evidence", "late",
-        ),
-        update=(
-            "started_at", "ended_at", "verdict", "classification", "http_status", "response_headers", "response_body",
-            "error", "evidence", "late",
-        ),
-    ),
-    "deliveries_acknowledgement": Rights(
-        insert=(
-            "operation_key", "run_id", "source", "said", "message_id", "covers", "remote_id", "detail", "actor",
-            "http_status",
-        )
-    ),
+    **dict.fromkeys(("deliveries_event", "deliveries_attempt", "deliveries_acknowledgement"), Rights()),
 }  # fmt: skip

@@ -1,6 +1,7 @@
-"""What the runtime role may do with the ledger's tables: the columns that the named statements write, and no others.
+"""What the runtime role may do with the ledger's tables: read them.
 
-A test reads the statements and compares, in both directions. Rows are deleted from the queue alone, which is a pointer.
+It writes through the functions of the named statements and in no other way (`ledger.functions`), and so holds no right
+to insert, update, delete or lock.
 """
 
 from __future__ import annotations
@@ -26,46 +27,12 @@ class Rights:
     unread: bool = False
 
 
-TABLES: Mapping[str, Rights] = {
-    "ledger_task": Rights(
-        insert=("task_id", "tenant_id", "event_id", "endpoint_id", "active_run_id"),
-        update=("active_run_id", "updated_at"),
+TABLES: Mapping[str, Rights] = dict.fromkeys(
+    (
+        "ledger_task", "ledger_run", "ledger_lease", "ledger_operation", "ledger_dispatch", "ledger_takeover",
+        "ledger_fenced_write", "ledger_resolution",
     ),
-    "ledger_run": Rights(
-        insert=("run_id", "task_id", "status", "reason"),
-        update=("status", "revision", "checkpoint", "updated_at"),
-    ),
-    "ledger_lease": Rights(
-        insert=("run_id",),
-        update=("owner", "epoch", "acquired_at", "expires_at", "updated_at"),
-    ),
-    "ledger_operation": Rights(
-        insert=(
-            "operation_key", "run_id", "step_id", "effect_version", "tool", "request_digest", "request_ref", "status",
-            "due_at",
-        ),
-        update=(
-            "status", "due_at", "dispatch_owner", "dispatch_epoch", "dispatch_until", "attempts",
-            "first_dispatched_at", "dispatched_at", "ambiguous", "losses", "retry_until", "remote_id", "result",
-            "revision", "updated_at",
-        ),
-    ),
-    "ledger_dispatch": Rights(
-        insert=("operation_key", "run_id", "tenant_id", "endpoint_id", "due_at", "until", "unknown_since"),
-        update=("due_at", "until", "unknown_since"),
-        delete=True,
-    ),
-    "ledger_takeover": Rights(insert=("run_id", "epoch", "owner", "previous_owner", "previous_expired_at")),
-    "ledger_fenced_write": Rights(
-        insert=(
-            "statement", "reason", "run_id", "operation_key", "owner", "epoch", "revision", "seen_owner", "seen_epoch",
-            "seen_revision", "seen_status", "seen_expires_at", "evidence",
-        )
-    ),
-    "ledger_resolution": Rights(insert=("operation_key", "actor", "decision", "reason", "revision_seen")),
-}  # fmt: skip
-
-SEQUENCES = ("ledger_operation_operation_key_seq",)
-"""Those that statements draw from by name; the other keys are drawn by the table itself."""
+    Rights(),
+)  # fmt: skip
 
 FUNCTIONS = ("ledger_uuid7()",)

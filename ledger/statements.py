@@ -11,11 +11,13 @@ so that `pg_stat_activity` speaks our names. The parameter `statement` is always
 
 from __future__ import annotations
 
+import hashlib
 import random
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -31,20 +33,58 @@ Result = TypeVar("Result")
 _HEAD = re.compile(r"^-- (name|fragment): ([a-z0-9_]+)$", re.MULTILINE)
 _INCLUDE = re.compile(r"\{\{([a-z0-9_]+\.[a-z0-9_]+)\}\}")
 _COMMENT = re.compile(r"^\s*--.*\n?", re.MULTILINE)
+_PARAMETER = re.compile(r"%\((\w+)\)([sbt])(::\w+(?:\[\])?)?")
+_WRITES = re.compile(r"\b(?:INSERT INTO|UPDATE|DELETE FROM|MERGE INTO)\b")  # `FOR UPDATE` too: a lock needs a right
+
+SCHEMA = "public"
+PREFIX = "fenced_"
 
 RETRIED_SQLSTATES = frozenset({"40001", "40P01"})
 RETRY_BUDGET = 5
 
 
 class Statement:
-    """One named statement. `rows` runs it; it sees and changes whatever the current transaction may."""
+    """One named statement. `rows` runs it; it sees and changes whatever the current transaction may.
+
+    A statement that `writes` is run by calling its `function`, which `ledger.functions` has installed; any other is
+    sent as it stands.
+    """
 
     def __init__(self, name: str, sql: str) -> None:
         self.name = name
         self.sql = sql
+        self.writes = _WRITES.search(sql) is not None
 
     def __repr__(self) -> str:
         return f"<Statement {self.name}>"
+
+    @cached_property
+    def parameters(self) -> dict[str, str]:
+        """Each parameter in the order of its first use, as it is written there: with its format and its cast."""
+        found: dict[str, str] = {}
+        for match in _PARAMETER.finditer(self.sql):
+            found.setdefault(match[1], match[0])
+        return found
+
+    @cached_property
+    def positional(self) -> str:
+        """The text with `$1`, `$2` … for the parameters, in their order."""
+        places = {name: f"${place}" for place, name in enumerate(self.parameters, 1)}
+        return _PARAMETER.sub(lambda match: places[match[1]] + (match[3] or ""), self.sql).replace("%%", "%")
+
+    @cached_property
+    def function(self) -> str:
+        """The name of its function: it says which text it was made from. At most 63 bytes, as PostgreSQL wants it."""
+        digest = hashlib.sha256(self.sql.encode()).hexdigest()[:12]
+        return f"{PREFIX}{self.name.replace('.', '_')}_{digest}"
+
+    @cached_property
+    def sent(self) -> bytes:
+        """What is sent to PostgreSQL: the call of its function, or the text itself."""
+        if not self.writes:
+            return self.sql.encode()
+        arguments = ", ".join(self.parameters.values())
+        return f"/* relay: {self.name} */ SELECT * FROM {SCHEMA}.{self.function}({arguments})".encode()  # noqa: S608
 
     def rows(self, row: type[Row], parameters: Mapping[str, Any] | None = None) -> list[Row]:
         """Run, and answer each row as `row`, whose fields are the statement's columns by name.
@@ -55,8 +95,7 @@ class Statement:
         wrapper.ensure_connection()
         connection: psycopg.Connection[Any] = wrapper.connection
         with wrapper.wrap_database_errors, psycopg.Cursor(connection, row_factory=class_row(row)) as cursor:
-            # The text comes from a file of this distribution, never from input.
-            cursor.execute(self.sql.encode(), {**(parameters or {}), "statement": self.name}, prepare=True)
+            cursor.execute(self.sent, {**(parameters or {}), "statement": self.name}, prepare=True)
             return cursor.fetchall()
 
 

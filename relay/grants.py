@@ -14,6 +14,7 @@ from psycopg import sql
 import deliveries.grants
 import ledger.grants
 from ledger.grants import EVERY, Rights
+from ledger.statements import PREFIX
 from relay.roles import OWNER, READER, RUNTIME, SCHEMA
 
 _CHANGED_BY_PEOPLE = Rights(insert=EVERY, update=EVERY, delete=True)
@@ -38,8 +39,9 @@ HUEY: Mapping[str, Rights] = {
     "huey_task": Rights(insert=("queue", "data", "priority"), update=("priority",), delete=True, unread=True),
 }
 TABLES: Mapping[str, Rights] = {**ledger.grants.TABLES, **deliveries.grants.TABLES, **DJANGO, **HUEY}
-SEQUENCES = (*ledger.grants.SEQUENCES, "huey_schedule_id_seq", "huey_task_id_seq")
+SEQUENCES = ("huey_schedule_id_seq", "huey_task_id_seq")
 FUNCTIONS = ledger.grants.FUNCTIONS
+"""Besides the functions of the named statements, which are known by their prefix."""
 
 
 class Present:
@@ -89,7 +91,11 @@ def statements(present: Present) -> list[sql.Composed]:
         if table in present.tables:
             said += _granted(table, rights, present.columns[table])
     said += [_grant("USAGE", "SEQUENCE", _named(one), RUNTIME) for one in SEQUENCES if one in present.sequences]
-    said += [_grant("EXECUTE", "FUNCTION", _function(one), RUNTIME) for one in FUNCTIONS if one in present.functions]
+    said += [
+        _grant("EXECUTE", "FUNCTION", _function(one), RUNTIME)
+        for one in sorted(present.functions)
+        if one in FUNCTIONS or one.startswith(PREFIX)
+    ]
     return said
 
 

@@ -9,6 +9,8 @@ from django.db.migrations.executor import MigrationExecutor
 from django.http import HttpRequest, JsonResponse
 from django.views.decorators.http import require_safe
 
+from relay import functions
+
 logger = logging.getLogger(__name__)
 
 _migrated = False
@@ -43,6 +45,8 @@ def what_is_missing() -> tuple[str, str] | None:
             executor = MigrationExecutor(connection)
             if executor.migration_plan(executor.loader.graph.leaf_nodes()):
                 return "not_migrated", "Migrations are not applied: run `manage.py migrate`."
+            if functions.missing():
+                return "not_migrated", "Functions of this version are not installed: run `manage.py migrate`."
             _migrated = True
     except (DatabaseError, InterfaceError) as away:
         logger.warning("not ready: %s", type(away).__name__)

@@ -2,6 +2,7 @@
 -- own: one stretch in key order, one snapshot, breaches (kind, subject, what) and one row that says how far it walked.
 
 -- name: events
+-- An event and the tasks that were opened for it.
 WITH stretch AS MATERIALIZED (
     SELECT event.event_id, event.tenant_id, event.idempotency_key, event.deliveries FROM deliveries_event AS event
     WHERE event.event_id > %(after)s::uuid ORDER BY event.event_id LIMIT %(batch)s::int
@@ -24,6 +25,7 @@ SELECT NULL, (SELECT stretch.event_id::text FROM stretch ORDER BY stretch.event_
        (SELECT count(*) FROM stretch)
 
 -- name: deliveries
+-- A task, the event that it delivers and the endpoint that it goes to.
 WITH stretch AS MATERIALIZED (
     SELECT task.task_id, task.tenant_id, task.event_id, task.endpoint_id FROM ledger_task AS task
     WHERE task.task_id > %(after)s::uuid ORDER BY task.task_id LIMIT %(batch)s::int
@@ -137,6 +139,7 @@ SELECT NULL, (SELECT stretch.operation_key::text FROM stretch ORDER BY stretch.o
        (SELECT count(*) FROM stretch)
 
 -- name: attempts
+-- An attempt and the claim that it was made under.
 WITH stretch AS MATERIALIZED (
     SELECT attempt.attempt_id, attempt.operation_key, attempt.number, attempt.verdict
     FROM deliveries_attempt AS attempt
@@ -154,6 +157,7 @@ SELECT NULL, (SELECT stretch.attempt_id::text FROM stretch ORDER BY stretch.atte
        (SELECT count(*) FROM stretch)
 
 -- name: acknowledgements
+-- A receiver's word and the operation that it is about.
 WITH stretch AS MATERIALIZED (
     SELECT word.acknowledgement_id, word.operation_key FROM deliveries_acknowledgement AS word
     WHERE word.acknowledgement_id > %(after)s::bigint ORDER BY word.acknowledgement_id LIMIT %(batch)s::int

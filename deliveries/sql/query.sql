@@ -47,4 +47,5 @@ WHERE operation.operation_key = %(operation_key)s::bigint
 SELECT pg_try_advisory_lock(%(kind)s::int, hashint8(%(operation_key)s::bigint)) AS done
 
 -- name: let_go
+-- The end of `hold`.
 SELECT pg_advisory_unlock(%(kind)s::int, hashint8(%(operation_key)s::bigint)) AS done

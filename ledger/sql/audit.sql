@@ -4,6 +4,7 @@
 -- Each answers the breaches (kind, subject, what), and one row without a kind: the last key walked to and how many rows.
 
 -- name: tasks
+-- A task, its active run and the runs it has.
 WITH stretch AS MATERIALIZED (
     SELECT task.task_id, task.active_run_id FROM ledger_task AS task
     WHERE task.task_id > %(after)s::uuid ORDER BY task.task_id LIMIT %(batch)s::int
@@ -31,6 +32,7 @@ SELECT NULL, (SELECT stretch.task_id::text FROM stretch ORDER BY stretch.task_id
        (SELECT count(*) FROM stretch)
 
 -- name: runs
+-- A run, its lease, and whether its status agrees with its operations'.
 WITH stretch AS MATERIALIZED (
     SELECT run.run_id, run.task_id, run.status, run.reason, run.revision FROM ledger_run AS run
     WHERE run.run_id > %(after)s::uuid ORDER BY run.run_id LIMIT %(batch)s::int
@@ -108,6 +110,7 @@ SELECT NULL, (SELECT stretch.run_id::text FROM stretch ORDER BY stretch.run_id D
        (SELECT count(*) FROM stretch)
 
 -- name: operations
+-- An operation by itself, its claim and its place in the queue.
 WITH stretch AS MATERIALIZED (
     SELECT operation.operation_key, operation.run_id, operation.step_id, operation.effect_version, operation.status,
            operation.due_at, operation.dispatch_owner, operation.dispatch_epoch, operation.dispatch_until,
@@ -214,6 +217,7 @@ SELECT NULL, (SELECT stretch.operation_key::text FROM stretch ORDER BY stretch.o
        (SELECT count(*) FROM stretch)
 
 -- name: pointers
+-- A queue row whose operation is gone.
 WITH stretch AS MATERIALIZED (
     SELECT dispatch.operation_key FROM ledger_dispatch AS dispatch
     WHERE dispatch.operation_key > %(after)s::bigint ORDER BY dispatch.operation_key LIMIT %(batch)s::int
@@ -228,6 +232,7 @@ SELECT NULL, (SELECT stretch.operation_key::text FROM stretch ORDER BY stretch.o
        (SELECT count(*) FROM stretch)
 
 -- name: takeovers
+-- A takeover, its run's lease and the takeovers before it.
 WITH stretch AS MATERIALIZED (
     SELECT takeover.takeover_id, takeover.run_id, takeover.epoch FROM ledger_takeover AS takeover
     WHERE takeover.takeover_id > %(after)s::bigint ORDER BY takeover.takeover_id LIMIT %(batch)s::int
@@ -247,6 +252,7 @@ SELECT NULL, (SELECT stretch.takeover_id::text FROM stretch ORDER BY stretch.tak
        (SELECT count(*) FROM stretch)
 
 -- name: fenced_writes
+-- A refused write and the run or operation that it was about.
 WITH stretch AS MATERIALIZED (
     SELECT refused.fenced_write_id, refused.run_id, refused.operation_key FROM ledger_fenced_write AS refused
     WHERE refused.fenced_write_id > %(after)s::bigint ORDER BY refused.fenced_write_id LIMIT %(batch)s::int
@@ -264,6 +270,7 @@ SELECT NULL, (SELECT stretch.fenced_write_id::text FROM stretch ORDER BY stretch
        (SELECT count(*) FROM stretch)
 
 -- name: resolutions
+-- A person's decision and the operation that it settled.
 WITH stretch AS MATERIALIZED (
     SELECT resolution.resolution_id, resolution.operation_key, resolution.decision, resolution.reason,
            resolution.revision_seen

@@ -31,8 +31,15 @@ ROUTES = [
     ("GET", "/v1/deliveries/{delivery}", "read", None),
     ("GET", "/v1/operations", "read", None),
     ("GET", "/v1/operations/{operation}", "read", None),
+    ("POST", "/v1/deliveries/{delivery}/cancel", "operate", None),
+    ("POST", "/v1/deliveries/{delivery}/replay", "operate", None),
     ("POST", "/v1/operations/{operation}/resolve", "operate", {"decision": "failed", "reason": "x", "revision": 2}),
+    ("POST", "/v1/operations/{operation}/query", "operate", None),
 ]
+WITHOUT_A_KEY = {("POST", "/v1/acknowledgements")}
+"""Signed with an endpoint's secret instead: tests/api/test_acknowledgements.py."""
+REFUSED_AS_IT_STANDS = {"/v1/deliveries/{delivery}/replay": 409, "/v1/operations/{operation}/query": 422}
+"""What an unknown operation of an endpoint without a query URL does not allow to any key."""
 ABOUT_ONE = [route for route in ROUTES if "{" in route[1]]
 LISTS = [route[1] for route in ROUTES if route[0] == "GET" and "{" not in route[1]]
 
@@ -55,7 +62,8 @@ def test_the_table_of_routes_is_complete(mine: Caller) -> None:
         for path, methods in mine.get("/v1/openapi.json").json()["paths"].items()
         for method in methods
     }
-    assert documented == {(method, path.replace("}", "_id}")) for method, path, _, _ in ROUTES}
+    assert documented - WITHOUT_A_KEY == {(method, path.replace("}", "_id}")) for method, path, _, _ in ROUTES}
+    assert documented > WITHOUT_A_KEY
 
 
 @pytest.mark.parametrize(("method", "path", "scope", "body"), ROUTES)
@@ -98,7 +106,7 @@ def test_every_route_names_the_scope_that_a_key_lacks(
     assert answer.status_code == 403
     assert scope in answer.json()["detail"]
     assert rows.row_counts() == before
-    assert only(method, path.format(**ids), body).status_code < 300
+    assert only(method, path.format(**ids), body).status_code in (200, 201, 202, 204, REFUSED_AS_IT_STANDS.get(path))
 
 
 @pytest.mark.parametrize("route", ABOUT_ONE)

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from django.db import connection, transaction
+from django.db import transaction
 
 from tests.experiments.worker import Worker
 from tests.races.rival import Observer
+from tests.support import database
 from tests.support import ledger_rows as rows
 from tests.support.ledger_rows import OWNER, TTL_MS
 from tests.support.waiting import wait_until
@@ -39,8 +40,7 @@ def experiment(observer: Observer, mutant: str | None = None) -> Seen:
         epoch = first.ask("acquire", ttl_ms=TTL_MS, revision=2)["epoch"]
         second.ask("believe", epoch=epoch, revision=2)
         with transaction.atomic():
-            with connection.cursor() as cursor:
-                cursor.execute("SELECT FROM ledger_lease WHERE run_id = %s FOR NO KEY UPDATE", [planted.run_id])
+            database.lock("ledger_lease", "run_id", planted.run_id)
             first.send("save", value={"by": "first"})
             second.send("save", value={"by": "second"})
             wait_until(lambda: observer.scalar(WAITING) == 2, 20, "both are at the barrier")

@@ -7,17 +7,18 @@ their truth is still recorded, and they are not sent again.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
+from deliveries.models import Endpoint
 from ledger.managers import unknown
 from ledger.outcome import Applied
 from ledger.statements import in_transaction
 from ledger.states import Decision
 from tests.experiments.worker import Worker
-from tests.support import database, deliveries, mutants
+from tests.support import deliveries, mutants
 from tests.support.armed import RecordingSink
 from tests.support.consumer import Consumer
 from tests.support.deliveries import Watched, endpoint, events, submitted
@@ -26,7 +27,7 @@ from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("emptied")
 
-LATER_S = 4
+LATER = datetime(2100, 1, 1, tzinfo=UTC)
 SOON_S = 15.0
 PATIENT = {"RELAY_HTTP_TIMEOUT_MS": "12000", "RELAY_LEASE_TTL_MS": "20000"}
 
@@ -47,12 +48,15 @@ def experiment(state: str, mutant: str | None = None) -> Seen:
     patience = PATIENT if state == "dispatching" else {}
     with RecordingSink(held=True) as sink, Consumer(2, **patience, **mutants.environment(mutant)):
         sweeps = Sweeps(tenant)
-        endpoint(tenant, f"{sink.url}f", types=["invoice.*"], retry_schedule=[LATER_S] * 5)
-        due = datetime.now(UTC) + timedelta(seconds=LATER_S)
-        (one,) = submitted(events(tenant, deliver_at=due if state == "prepared" else None))
+        made, _ = endpoint(tenant, f"{sink.url}f", types=["invoice.*"])
+        mine = Endpoint.objects.filter(pk=made.pk)
+        if state == "prepared":
+            mine.update(blocked_until=LATER)
+        (one,) = submitted(events(tenant))
         with Worker("control-plane", one, mutant=mutant) as control:
             if state != "prepared":
                 sink.wait_for(1)
+                mine.update(blocked_until=LATER)  # What is due again waits until it is cancelled.
             wait_until(lambda: one.status == state, SOON_S, state)
             when = one.status
             answer = control.ask("cancel")
@@ -60,9 +64,10 @@ def experiment(state: str, mutant: str | None = None) -> Seen:
         sink.let_go()
         if state == "dispatching" and mutant is None:
             wait_until(lambda: one.status == "succeeded", SOON_S, "its truth is recorded")
-        past = f"SELECT (clock_timestamp() > '{(due + timedelta(seconds=LATER_S)).isoformat()}')::int"
-        wait_until(lambda: database.scalar(past), SOON_S, "it would have been due")
-        sweeps.wait_for(3)
+        mine.update(blocked_until=None)
+        sweeps.wait_for(4)
+        if mutant is not None and state == "prepared":
+            wait_until(lambda: sink.requests, SOON_S, "sent")
         return Seen(one, when, answer, then, sink.effects.get("/f", []), len(sink.requests))
 
 

@@ -10,7 +10,6 @@ from functools import partial
 import pytest
 from django.db import connection, transaction
 
-from ledger.models import Lease, Run
 from tests.support import database
 from tests.support.consumer import NOTICED_S, Consumer, pid_of
 from tests.support.deliveries import endpoint, events, submitted, submitted_in_silence
@@ -37,7 +36,7 @@ def test_an_answer_that_comes_to_be_written_after_a_takeover_is_kept_as_evidence
         suspend(pid_of(late))
         with transaction.atomic():
             # Leases of a batch are locked in the order of their runs: this one first, and the other not yet.
-            Lease.objects.select_for_update(no_key=True).get(run_id=one.run_id)
+            database.lock("ledger_lease", "run_id", one.run_id)
             assert sink.let_go() == 2
             os.kill(pid_of(late), signal.SIGCONT)
             # To settle, or to renew first when a heartbeat is due just then.
@@ -74,7 +73,7 @@ def test_a_worker_that_stands_still_in_the_middle_of_a_claim_holds_nothing_back_
         endpoint(tenant, sink.url)
         (one,) = submitted_in_silence(events(tenant, deliver_at=datetime.now(UTC) + timedelta(seconds=1)))
         with transaction.atomic():
-            Run.objects.select_for_update(no_key=True).get(run_id=one.run_id)
+            database.lock("ledger_run", "run_id", one.run_id)
             (pid,) = wait_until(lambda: _waiting_for_a_lock("operation.claim"), SOON_S, "a claim waits for the run")
             for child in consumer.children():
                 suspend(child)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from django.db import connection, transaction
+from django.db import transaction
 
 from ledger.managers import lease, operation, run, task
 from ledger.managers.operation import Plan, Proof, Settlement
@@ -15,14 +15,15 @@ from ledger.outcome import Applied, Reason, Rejected
 from ledger.statements import LEDGER, Statement
 from ledger.states import RunReason
 from tests.races.rival import DEADLINE_S, Observer, Rival
+from tests.support import database
 from tests.support import ledger_rows as rows
+from tests.support.functions import swapped
 from tests.support.ledger_rows import OWNER, RIVAL, TTL_MS, Planted
 from tests.support.waiting import wait_until
 
 
 def lock_lease(planted: Planted) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT FROM ledger_lease WHERE run_id = %s FOR NO KEY UPDATE", [planted.run_id])
+    database.lock("ledger_lease", "run_id", planted.run_id)
 
 
 def held_run(lease_ms: int = TTL_MS) -> Planted:
@@ -115,13 +116,13 @@ def test_the_clock_trap_a_write_that_waited_past_the_end_of_its_lease_is_refused
 
 
 def test_the_clock_trap_would_catch_a_condition_that_reads_the_clock_before_the_wait(
-    observer: Observer, monkeypatch: pytest.MonkeyPatch
+    observer: Observer,
 ) -> None:
     """The same wait, judged by the time at which the statement began: the dead lease is revived."""
     early = LEDGER["lease.renew"].sql.replace("expires_at > clock_timestamp()", "expires_at > statement_timestamp()")
     assert early != LEDGER["lease.renew"].sql
-    monkeypatch.setitem(LEDGER, "lease.renew", Statement("lease.renew", early))
-    assert isinstance(write_that_waits_past_the_end(observer, "lease.renew")[1], Applied)
+    with swapped(Statement("lease.renew", early)):
+        assert isinstance(write_that_waits_past_the_end(observer, "lease.renew")[1], Applied)
 
 
 def test_a_cancel_that_waited_for_a_plan_withdraws_what_was_planned(observer: Observer) -> None:

@@ -18,7 +18,9 @@ from ledger.states import Decision, RunReason
 from tests.races.rival import Observer, Rival
 from tests.statements.fences import FENCES
 from tests.statements.test_fence_matrix import WRITES
+from tests.support import database
 from tests.support import ledger_rows as rows
+from tests.support.functions import swapped
 from tests.support.ledger_rows import OWNER, RIVAL, TTL_MS, Planted
 
 
@@ -182,8 +184,7 @@ def test_whoever_waits_for_a_row_holds_none_that_comes_after_it(observer: Observ
     wanted = crowd[0] if one_by_one else crowd[2]
     held = wanted.run_id if key == "run_id" else wanted.key
     with transaction.atomic():
-        with connection.cursor() as cursor:
-            cursor.execute(f"SELECT FROM {table} WHERE {key} = %s FOR NO KEY UPDATE", [held])
+        database.lock(table, key, held)
         rival = Rival(lambda: ACTIONS[name](crowd))
         waits = observer.see_waiting_or_done(rival)
         if waits:
@@ -199,12 +200,11 @@ def test_whoever_waits_for_a_row_holds_none_that_comes_after_it(observer: Observ
 
 
 def test_a_statement_that_locks_in_the_order_that_it_was_asked_would_be_found(
-    observer: Observer, monkeypatch: pytest.MonkeyPatch
+    observer: Observer,
 ) -> None:
     unordered = LEDGER["lease.renew"].sql.replace(
         "ORDER BY lease.run_id FOR NO KEY", "ORDER BY lease.run_id DESC FOR NO KEY"
     )
     assert unordered != LEDGER["lease.renew"].sql
-    monkeypatch.setitem(LEDGER, "lease.renew", Statement("lease.renew", unordered))
-    with pytest.raises(AssertionError, match="holds a later row"):
+    with swapped(Statement("lease.renew", unordered)), pytest.raises(AssertionError, match="holds a later row"):
         test_whoever_waits_for_a_row_holds_none_that_comes_after_it(observer, "lease.renew", "ledger_lease")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 
 import pytest
 from django.db import connection, transaction
@@ -16,6 +17,7 @@ from ledger.statements import LEDGER, Statement
 from ledger.states import Decision, RunReason
 from tests.races.rival import Observer, Rival
 from tests.support import ledger_rows as rows
+from tests.support.functions import swapped
 from tests.support.ledger_rows import OWNER, TTL_MS, Planted
 
 GATE = 4711
@@ -40,11 +42,17 @@ def acquire_and_plan(planted: Planted) -> int:
     return key
 
 
-def cut(monkeypatch: pytest.MonkeyPatch, name: str, pattern: str, replacement: str = "") -> None:
-    """The statement without one of its conditions."""
-    text, found = re.subn(pattern, replacement, LEDGER[name].sql, flags=re.DOTALL)
-    assert found == 1
-    monkeypatch.setitem(LEDGER, name, Statement(name, text))
+@pytest.fixture
+def cut() -> Iterator[Callable[..., None]]:
+    """Runs a statement without one of its conditions, until the test ends."""
+    with ExitStack() as stack:
+
+        def without(name: str, pattern: str, replacement: str = "") -> None:
+            text, found = re.subn(pattern, replacement, LEDGER[name].sql, flags=re.DOTALL)
+            assert found == 1
+            stack.enter_context(swapped(Statement(name, text)))
+
+        yield without
 
 
 def settle_meanwhile(observer: Observer) -> tuple[Planted, Applied[Settled] | Rejected]:
@@ -68,10 +76,10 @@ def test_a_settle_that_waited_for_a_plan_does_not_end_the_run(observer: Observer
 
 
 def test_a_settle_would_if_it_did_not_compare_the_revision_that_a_plan_raises(
-    observer: Observer, monkeypatch: pytest.MonkeyPatch
+    observer: Observer, cut: Callable[..., None]
 ) -> None:
     compared = r"OR \(locked\.run_status = 'running' AND locked\.seen_run_revision <> locked\.run_revision\)"
-    cut(monkeypatch, "operation.settle", compared)
+    cut("operation.settle", compared)
     planted, answer = settle_meanwhile(observer)
     assert isinstance(answer, Applied)
     assert rows.run(planted)["status"] == "succeeded", "over, with a step that is prepared"
@@ -110,17 +118,17 @@ def test_evidence_that_waited_for_a_plan_settles_its_operation_and_does_not_end_
 
 @pytest.mark.parametrize("name", EVIDENCE)
 def test_evidence_would_if_it_did_not_look_whether_the_run_had_moved(
-    observer: Observer, monkeypatch: pytest.MonkeyPatch, name: str
+    observer: Observer, cut: Callable[..., None], name: str
 ) -> None:
-    cut(monkeypatch, name, "settled.run_unmoved AND ")
+    cut(name, "settled.run_unmoved AND ")
     planted, _ = evidence_meanwhile(observer, name)
     assert rows.run(planted)["status"] in ("succeeded", "failed")
 
 
-def patrol_meanwhile(observer: Observer, monkeypatch: pytest.MonkeyPatch) -> tuple[Planted, int]:
+def patrol_meanwhile(observer: Observer, cut: Callable[..., None]) -> tuple[Planted, int]:
     """A patrol that has looked at the operations, and has locked nothing yet, when the second step is planned."""
     gated = f"FROM (SELECT *, pg_advisory_xact_lock({GATE}) FROM left_behind OFFSET 0) AS left_behind"  # noqa: S608 - ours
-    cut(monkeypatch, "run.finish_left_behind", r"FROM left_behind(?= JOIN ledger_lease)", gated)
+    cut("run.finish_left_behind", r"FROM left_behind(?= JOIN ledger_lease)", gated)
     planted = rows.plant("succeeded", run_status="running")
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_lock(%s)", [GATE])
@@ -134,18 +142,16 @@ def patrol_meanwhile(observer: Observer, monkeypatch: pytest.MonkeyPatch) -> tup
 
 
 def test_a_patrol_leaves_a_run_for_which_something_was_planned_since_it_looked(
-    observer: Observer, monkeypatch: pytest.MonkeyPatch
+    observer: Observer, cut: Callable[..., None]
 ) -> None:
-    planted, finished = patrol_meanwhile(observer, monkeypatch)
+    planted, finished = patrol_meanwhile(observer, cut)
     assert (finished, rows.run(planted)["status"]) == (0, "running")
     assert rows.rows("ledger_lease")[0]["epoch"] == 4, "it took no term for it either"
 
 
-def test_a_patrol_would_end_it_if_it_did_not_compare_the_revision(
-    observer: Observer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cut(monkeypatch, "run.finish_left_behind", r" AND run\.revision = locked\.revision")
-    planted, finished = patrol_meanwhile(observer, monkeypatch)
+def test_a_patrol_would_end_it_if_it_did_not_compare_the_revision(observer: Observer, cut: Callable[..., None]) -> None:
+    cut("run.finish_left_behind", r" AND run\.revision = locked\.revision")
+    planted, finished = patrol_meanwhile(observer, cut)
     assert (finished, rows.run(planted)["status"]) == (1, "succeeded")
 
 
@@ -166,7 +172,7 @@ def test_a_replay_that_waited_for_a_plan_is_refused_while_its_operation_is_in_fl
 
 
 def test_a_replay_would_be_opened_if_it_did_not_wait_for_the_holder(
-    observer: Observer, monkeypatch: pytest.MonkeyPatch
+    observer: Observer, cut: Callable[..., None]
 ) -> None:
-    cut(monkeypatch, "task.await_openers", r"(?<=ON lease.run_id = locked.active_run_id)", " AND false")
+    cut("task.await_openers", r"(?<=ON lease.run_id = locked.active_run_id)", " AND false")
     assert isinstance(replay_meanwhile(observer, "task.open_run"), Applied)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -9,12 +10,11 @@ from django.apps import apps
 from django.db import connection
 
 from deliveries import grants as of_deliveries
-from deliveries.queries import DELIVERIES
 from ledger import grants as of_ledger
 from ledger.grants import EVERY
-from ledger.statements import LEDGER
+from ledger.statements import PREFIX
 from relay import grants, roles
-from tests.support import needs
+from relay.functions import STATEMENTS
 from tests.support.database import unguarded
 
 pytestmark = pytest.mark.django_db
@@ -68,13 +68,16 @@ def held_on_tables(role: str) -> set[tuple[str, str]]:
     )
 
 
-def test_the_lists_are_what_the_named_statements_need_no_less_and_no_more() -> None:
-    needed = needs.of([*LEDGER.values(), *DELIVERIES.values()])
-    assert set(needed) == BY_STATEMENTS
-    for table, need in needed.items():
+def test_what_statements_write_the_runtime_may_only_read() -> None:
+    for table in BY_STATEMENTS:
         rights = grants.TABLES[table]
-        assert (set(rights.insert), set(rights.update), rights.delete) == (need.insert, need.update, need.delete), table
-        assert rights.update or not need.locks, f"{table} is locked, which needs the right to update one column"
+        assert (rights.insert, rights.update, rights.delete) == ((), (), False), table
+
+
+def test_whatever_statements_write_is_written_by_statements_alone() -> None:
+    texts = [statement.sql for statement in STATEMENTS if statement.writes]
+    written = {table for sql in texts for table in re.findall(r"(?:INSERT INTO|UPDATE|DELETE FROM) (\w+)", sql)}
+    assert written - {"OF"} == BY_STATEMENTS
 
 
 def test_every_table_of_ours_is_listed() -> None:
@@ -95,10 +98,6 @@ def test_the_runtime_may_do_to_columns_and_tables_what_is_listed_and_nothing_els
             expected |= {(table, column, word) for column in (every if named == EVERY else named)}
     assert held_on_columns(roles.RUNTIME) == expected
     assert held_on_tables(roles.RUNTIME) == {(table, "DELETE") for table, one in grants.TABLES.items() if one.delete}
-
-
-def test_of_the_ledger_rows_are_deleted_from_the_queue_alone() -> None:
-    assert [table for table in BY_STATEMENTS if grants.TABLES[table].delete] == ["ledger_dispatch"]
 
 
 def test_the_reader_sees_everything_but_secrets_and_writes_nothing() -> None:
@@ -127,7 +126,10 @@ def test_sequences_functions_schema_and_database_are_closed_but_for_what_is_list
     )
     assert asked(sequences, roles.RUNTIME, "USAGE") == set(grants.SEQUENCES)
     assert asked(sequences, roles.RUNTIME, "SELECT, UPDATE") == set()
-    assert asked(functions, roles.SCHEMA, roles.RUNTIME) == set(grants.FUNCTIONS)
+    held = asked(functions, roles.SCHEMA, roles.RUNTIME)
+    fenced = {one for one in held if one.startswith(PREFIX)}
+    assert {one.partition("(")[0] for one in fenced} == {one.function for one in STATEMENTS if one.writes}
+    assert held - fenced == set(grants.FUNCTIONS)
     assert asked(sequences, roles.READER, "USAGE, SELECT, UPDATE") == set()
     assert asked(functions, roles.SCHEMA, roles.READER) == set()
     for role in (roles.RUNTIME, roles.READER):

@@ -78,6 +78,7 @@ def test_a_late_acceptance_is_kept_and_settles_it(happen: Callable[[Delivery, in
     assert Run.objects.get(run_id=delivery.claim.run_id).status == "succeeded"
     attempt = Attempt.objects.get(operation_key=delivery.key)
     assert (attempt.late, attempt.http_status, attempt.classification) == (True, 200, "accepted")
+    assert attempt.evidence is not None
     assert attempt.evidence["request_digest"] == delivery.claim.request_digest.hex()
     assert reconcile.sweep().converged == 0
 
@@ -116,7 +117,7 @@ def test_an_acceptance_outweighs_a_later_word() -> None:
     assert now(delivery).status == "succeeded"
 
 
-def say(delivery: Delivery, said: Said, source: Source = Source.QUERY, **more: int) -> None:
+def say(delivery: Delivery, said: Said, source: Source = Source.QUERY, **more: Any) -> None:
     acknowledgements.record(
         operation_key=delivery.key,
         run_id=delivery.claim.run_id,

@@ -15,6 +15,7 @@ from tests.statements.bites import OTHER_CONDITIONS, Condition, Patterns
 from tests.statements.conditions import conditions
 from tests.statements.explained import EXPLAINED
 from tests.statements.fences import FENCES, Fault, Fence, Presented, Written, inflict, present, statement_of
+from tests.support.functions import swapped
 
 pytestmark = pytest.mark.django_db
 
@@ -135,12 +136,12 @@ def stale(fence: Fence, fault: Fault) -> Presented:
 
 
 @pytest.mark.parametrize("cut", CUTS, ids=[f"{cut.statement}: {cut.fault}" for cut in CUTS])
-def test_without_its_condition_the_stale_write_would_succeed(cut: Cut, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_its_condition_the_stale_write_would_succeed(cut: Cut) -> None:
     fence = FENCES[cut.statement]
     given = stale(fence, cut.fault)
     assert is_refused(fence.write, given), "with its condition it is refused"
-    monkeypatch.setitem(LEDGER, cut.statement, without(LEDGER[cut.statement], cut.conditions))
-    assert gets_through(fence.write, given)
+    with swapped(without(LEDGER[cut.statement], cut.conditions)):
+        assert gets_through(fence.write, given)
 
 
 def test_every_condition_of_a_term_is_cut_in_every_statement_that_only_its_holder_may_run() -> None:
@@ -153,11 +154,11 @@ def test_every_condition_of_a_term_is_cut_in_every_statement_that_only_its_holde
 
 
 @pytest.mark.parametrize("condition", OTHER_CONDITIONS, ids=[one.name for one in OTHER_CONDITIONS])
-def test_this_condition_alone_refuses(condition: Condition, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_this_condition_alone_refuses(condition: Condition) -> None:
     given = present(condition.plant())
     assert is_refused(condition.write, given)
-    monkeypatch.setitem(LEDGER, condition.statement, without(LEDGER[condition.statement], condition.conditions))
-    assert gets_through(condition.write, given)
+    with swapped(without(LEDGER[condition.statement], condition.conditions)):
+        assert gets_through(condition.write, given)
 
 
 def test_no_condition_of_a_fenced_statement_is_left_out() -> None:

@@ -107,7 +107,7 @@ def explained(
 ) -> dict[str, Any]:
     """The executed plan with its row counts; what the statement wrote is rolled back."""
     raw: psycopg.Connection[Any] = connection.connection
-    with settings, raw.transaction(force_rollback=True), psycopg.Cursor(raw) as cursor:
+    with settings, unguarded(), raw.transaction(force_rollback=True), psycopg.Cursor(raw) as cursor:
         text = f"EXPLAIN (ANALYZE, FORMAT JSON, TIMING OFF) {statement.sql}"
         cursor.execute(text.encode(), {**parameters, "statement": statement.name})
         (document,) = cursor.fetchone() or (None,)

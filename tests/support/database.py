@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import quote, urlencode
+from uuid import UUID
 
 import psycopg
 from django.apps import apps
@@ -70,6 +71,14 @@ def unguarded() -> Iterator[None]:
         cursor.execute(
             "SELECT set_config('session_replication_role', %s, true), set_config('role', %s, true)", [replication, role]
         )
+
+
+def lock(table: str, column: str, key: UUID | int) -> None:
+    """Lock a row until the transaction that is open ends, as a writer would. The runtime role itself may not."""
+    name, where = connection.ops.quote_name(table), connection.ops.quote_name(column)
+    with unguarded(), connection.cursor() as cursor:
+        cursor.execute(f"SELECT FROM {name} WHERE {where} = %s FOR NO KEY UPDATE", [key])
+        assert cursor.rowcount == 1, f"no row of {table} has {column} {key}"
 
 
 def empty() -> None:

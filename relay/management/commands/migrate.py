@@ -5,15 +5,17 @@ from typing import Any
 import psycopg
 from django.core.management.base import CommandError
 from django.core.management.commands import migrate
-from django.db import DatabaseError
+from django.db import DatabaseError, connection
+from django.db.migrations.executor import MigrationExecutor
 
-from relay import grants
+from relay import functions, grants
 from relay.commands import DatabaseCommand
 from relay.database import as_migrator
 
 
 class Command(DatabaseCommand, migrate.Command):
-    """Django's own, run as the owner of the tables; then the rights of the other roles are brought up to date.
+    """Django's own, run as the owner of the tables; then the statements' functions and the other roles' rights are
+    brought up to date.
 
     One sentence for a database that is away, and for one that does not let this login migrate.
     """
@@ -23,6 +25,8 @@ class Command(DatabaseCommand, migrate.Command):
             try:
                 super().handle(*args, **options)
                 if not options["plan"]:
+                    if _is_whole():
+                        functions.install()
                     grants.apply()
             except DatabaseError as refused:
                 if not _lacks_a_right(refused):
@@ -31,6 +35,12 @@ class Command(DatabaseCommand, migrate.Command):
                     f"The database does not let this login migrate ({' '.join(str(refused).split())}): set "
                     "RELAY_MIGRATE_DATABASE_URL to the login of relay_migrator, as `manage.py harden` told it."
                 ) from refused
+
+
+def _is_whole() -> bool:
+    """Whether every migration is applied: not when one was left out, as asked."""
+    executor = MigrationExecutor(connection)
+    return not executor.migration_plan(executor.loader.graph.leaf_nodes())
 
 
 def _lacks_a_right(error: BaseException | None) -> bool:
