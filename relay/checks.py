@@ -111,7 +111,7 @@ def check_failpoint(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> l
         Warn(
             f"RELAY_FAILPOINT is set ({settings.RELAY_FAILPOINT}): dispatchers will die or stand still on purpose.",
             hint="Unset it: it is for trying out what a crash leads to.",
-            id="relay.W002",
+            id="relay.W003",
         )
     ]
 

@@ -79,8 +79,8 @@ def test_a_point_that_is_not_armed_costs_nothing_that_a_delivery_would_notice() 
 
 def test_where_something_is_at_stake_it_is_warned_of(settings: Any) -> None:
     settings.RELAY_FAILPOINT = Failpoint(Point.AFTER_SEND, Action.KILL)
-    assert "relay.W002" not in {found.id for found in run_checks()}
-    (warned,) = (found for found in run_checks(include_deployment_checks=True) if found.id == "relay.W002")
+    assert "relay.W003" not in {found.id for found in run_checks()}
+    (warned,) = (found for found in run_checks(include_deployment_checks=True) if found.id == "relay.W003")
     assert "RELAY_FAILPOINT" in warned.msg and "after_send:kill:1" in warned.msg
 
 
