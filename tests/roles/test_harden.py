@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -132,6 +133,17 @@ def test_an_empty_database_may_be_hardened_before_its_first_migration(server: Se
     login = {"RELAY_MIGRATE_DATABASE_URL": server.url(roles.MIGRATOR)}
     server.done("migrate", "--verbosity=0", user=roles.RUNTIME, **login)
     assert server.scalar(OWNERS) == roles.OWNER
+    server.done("createkey", "made by the runtime", user=roles.RUNTIME)
+
+
+def test_several_that_migrate_at_once_take_turns(server: Server) -> None:
+    server.make_database(LEGACY, "CREATEROLE")
+    server.done("harden")
+    login = {"RELAY_MIGRATE_DATABASE_URL": server.url(roles.MIGRATOR)}
+    with ThreadPoolExecutor(3) as three:
+        ends = [three.submit(server.done, "migrate", user=roles.RUNTIME, **login) for _ in range(3)]
+        said = [end.result() for end in ends]
+    assert sum("No migrations to apply" in one for one in said) == 2, "one did it, the others waited for it"
     server.done("createkey", "made by the runtime", user=roles.RUNTIME)
 
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import psycopg
@@ -12,6 +14,8 @@ from relay import functions, grants
 from relay.commands import DatabaseCommand
 from relay.database import as_migrator
 
+MIGRATING = 0x52656C61794D6967  # "RelayMig"
+
 
 class Command(DatabaseCommand, migrate.Command):
     """Django's own, run as the owner of the tables; then the statements' functions and the other roles' rights are
@@ -23,11 +27,12 @@ class Command(DatabaseCommand, migrate.Command):
     def handle(self, *args: Any, **options: Any) -> None:
         with as_migrator():
             try:
-                super().handle(*args, **options)
-                if not options["plan"]:
-                    if _is_whole():
-                        functions.install()
-                    grants.apply()
+                with _in_turn():
+                    super().handle(*args, **options)
+                    if not options["plan"]:
+                        if _is_whole():
+                            functions.install()
+                        grants.apply()
             except DatabaseError as refused:
                 if not _lacks_a_right(refused):
                     raise
@@ -35,6 +40,22 @@ class Command(DatabaseCommand, migrate.Command):
                     f"The database does not let this login migrate ({' '.join(str(refused).split())}): set "
                     "RELAY_MIGRATE_DATABASE_URL to the login of relay_migrator, as `manage.py harden` told it."
                 ) from refused
+
+
+@contextmanager
+def _in_turn() -> Iterator[None]:
+    """Inside, nobody else migrates this database: several replicas may start at once. Whoever waited looks anew.
+
+    A lock of the session: it goes with the connection too, whatever became of us.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_lock(%s)", [MIGRATING])
+    try:
+        yield
+    finally:
+        if connection.is_usable():
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT pg_advisory_unlock(%s)", [MIGRATING])
 
 
 def _is_whole() -> bool:
