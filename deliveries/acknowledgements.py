@@ -15,6 +15,7 @@ from typing import Any
 
 from deliveries.dispatch.settling import retry_delay_ms, storable
 from deliveries.models import Endpoint, Said, Source
+from deliveries.outcomes import ROWS, Effect
 from deliveries.queries import DELIVERIES
 from ledger.managers import unknown
 from ledger.managers.operation import Proof, Settled
@@ -26,7 +27,10 @@ __all__ = ["LATE_EVIDENCE", "Said", "Source", "converge", "converge_stretch", "r
 log = logging.getLogger("relay.reconcile")
 
 LATE_EVIDENCE = "late evidence"
-"""Who moved an operation on by an acceptance that came after its worker had lost the lease."""
+"""Who moved an operation on by an answer that came after its worker had lost the lease."""
+REFUSALS = sorted({row.classification for row in ROWS if row.effect in {Effect.NOT_TAKEN, Effect.FINAL}})
+"""The classifications of attempts that prove by themselves that the receiver did not take the request."""
+_FINAL = {row.classification for row in ROWS if row.effect is Effect.FINAL}
 _ANY_NUMBER_OF_SENDS = 2**31 - 1
 _PROOFS = {Said.PROCESSED: Proof.ACCEPTED, Said.REJECTED: Proof.FINAL, Said.NEVER_ARRIVED: Proof.NOT_TAKEN}
 
@@ -53,6 +57,7 @@ class _Evidence:
     late_epoch: int | None
     late_owner: str | None
     late_status: int | None
+    refused_as: str | None
     acknowledgement_id: int | None
     source: str | None
     said: str | None
@@ -110,9 +115,13 @@ def converge(operation_keys: Sequence[int]) -> dict[int, Applied[Settled] | Reje
 
     An acceptance that was reported late ends an operation as succeeded. Otherwise the newest authoritative word of the
     receiver counts: processed (succeeded), rejected (failed), never arrived (prepared again, or failed when no tries
-    are left). A late refusal proves nothing about other sends. What is being sent at this moment is left alone.
+    are left). Otherwise, when every attempt that was ever begun proves that it was not taken, the operation is what it
+    would have been had the last of them reported in time. A late refusal of one send proves nothing about another one.
+    What is being sent at this moment is left alone.
     """
-    found = DELIVERIES["acknowledgement.evidence"].rows(_Evidence, {"operation_keys": list(operation_keys)})
+    found = DELIVERIES["acknowledgement.evidence"].rows(
+        _Evidence, {"operation_keys": list(operation_keys), "refusals": REFUSALS}
+    )
     endpoints = Endpoint.objects.in_bulk({one.endpoint_id for one in found})
     answers: dict[int, Applied[Settled] | Rejected] = {}
     for one in found:
@@ -153,7 +162,11 @@ def _is_late(one: _Evidence) -> bool:
 
 
 def _proof(one: _Evidence) -> Proof:
-    return Proof.ACCEPTED if _is_late(one) or one.said is None else _PROOFS[Said(one.said)]
+    if _is_late(one):
+        return Proof.ACCEPTED
+    if one.said is not None:
+        return _PROOFS[Said(one.said)]
+    return Proof.FINAL if one.refused_as in _FINAL else Proof.NOT_TAKEN
 
 
 def _by(one: _Evidence) -> str:
@@ -169,4 +182,6 @@ def _shown(one: _Evidence) -> dict[str, Any]:
             "http_status": one.late_status,
             "request_digest": one.request_digest,
         }
+    if one.said is None:
+        return {"attempts": one.attempts, "last": one.refused_as, "request_digest": one.request_digest}
     return {"acknowledgement": one.acknowledgement_id, "source": one.source, "said": one.said}

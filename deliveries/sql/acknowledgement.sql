@@ -37,7 +37,8 @@ ORDER BY dispatch.operation_key LIMIT %(batch)s::int
 
 -- name: evidence
 -- Of these operations, those that are unknown, that nobody is sending, and about which something conclusive is on
--- record: an acceptance of this very request that was reported late, or the newest authoritative word of the receiver.
+-- record: an acceptance of this very request that was reported late; or the newest authoritative word of the receiver;
+-- or, now that the last of them was reported late, the proof of every attempt that was ever begun that it was not taken.
 -- `processed` and `rejected` are the receiver's own decisions and stay true. That nothing arrived is true only until
 -- the next send, and only the answer to a question says so. A word about another run says nothing.
 WITH standing AS MATERIALIZED (
@@ -52,7 +53,7 @@ SELECT standing.operation_key, standing.revision, standing.attempts, standing.en
        encode(standing.request_digest, 'hex') AS request_digest,
        extract(epoch FROM clock_timestamp() - greatest(standing.created_at, event.deliver_at))::float8 AS age_s,
        late.number AS late_number, late.epoch AS late_epoch, late.owner AS late_owner,
-       late.http_status AS late_status, word.acknowledgement_id, word.source, word.said, word.remote_id, word.actor
+       late.http_status AS late_status, refused.last AS refused_as, word.acknowledgement_id, word.source, word.said, word.remote_id, word.actor
 FROM standing
 LEFT JOIN deliveries_event AS event ON event.event_id = standing.request_ref
 LEFT JOIN LATERAL (
@@ -63,6 +64,14 @@ LEFT JOIN LATERAL (
     ORDER BY attempt.number DESC LIMIT 1
 ) AS late ON true
 LEFT JOIN LATERAL (
+    -- An attempt has one claim, and a claim one send: who reported its end sends nothing more under it.
+    SELECT count(*) AS times, (array_agg(attempt.classification ORDER BY attempt.number DESC))[1] AS last
+    FROM deliveries_attempt AS attempt
+    WHERE attempt.operation_key = standing.operation_key AND attempt.number <= standing.attempts
+      AND attempt.ended_at IS NOT NULL AND attempt.classification = ANY(%(refusals)b::text[])
+      AND (NOT attempt.late OR attempt.evidence ->> 'request_digest' = encode(standing.request_digest, 'hex'))
+) AS refused ON refused.times = standing.attempts AND standing.attempts > 0
+LEFT JOIN LATERAL (
     SELECT word.acknowledgement_id, word.source, word.said, word.remote_id, word.actor
     FROM deliveries_acknowledgement AS word
     WHERE word.operation_key = standing.operation_key AND word.run_id = standing.run_id
@@ -70,5 +79,5 @@ LEFT JOIN LATERAL (
            OR (word.said = 'never_arrived' AND word.source = 'query' AND word.covers = standing.attempts))
     ORDER BY word.acknowledgement_id DESC LIMIT 1
 ) AS word ON true
-WHERE late.number IS NOT NULL OR word.acknowledgement_id IS NOT NULL
+WHERE late.number IS NOT NULL OR word.acknowledgement_id IS NOT NULL OR refused.last IS NOT NULL
 ORDER BY standing.operation_key

@@ -128,6 +128,11 @@ FROM judged WHERE judged.status = 'failed_final' AND judged.attempts > 0 AND jud
 UNION ALL
 SELECT 'unknown_reason', judged.operation_key::text, 'every attempt of it is proven not taken', NULL
 FROM judged WHERE judged.status = 'unknown' AND judged.recorded > 0 AND judged.refused
+              -- Reported late a moment ago: the next sweep converges it.
+              AND NOT EXISTS (
+                  SELECT FROM ledger_fenced_write AS late
+                  WHERE late.operation_key = judged.operation_key AND late.refused_at
+                        > clock_timestamp() - %(patience_ms)s::bigint * interval '1 millisecond')
 UNION ALL
 SELECT 'content', judged.operation_key::text, 'what was to be sent does not exist', NULL
 FROM judged WHERE judged.event_id IS NULL

@@ -28,12 +28,6 @@ SELECT count(*) FILTER (WHERE until IS NOT NULL OR (endpoint.enabled
        (SELECT count(*) FROM ledger_lease WHERE owner IS NOT NULL) AS held
 FROM ledger_dispatch AS dispatch JOIN deliveries_endpoint AS endpoint USING (endpoint_id)
 """
-CLOSED = """
-SELECT operation.operation_key FROM ledger_operation AS operation
-JOIN ledger_dispatch AS dispatch USING (operation_key) JOIN deliveries_endpoint AS endpoint USING (endpoint_id)
-WHERE NOT endpoint.enabled AND operation.status = 'prepared'
-"""
-"""What waits at an endpoint whose receiver said that it is gone: a person must open it again."""
 
 
 def wait_for_quiet(world: World, seconds: float) -> tuple[float | None, dict[str, Any]]:
@@ -65,12 +59,7 @@ def violations(world: World, submitter: Submitter, records: list[Record]) -> lis
     """Every breach, in words."""
     history = journal.read(world.superuser)
     arrivals = [record.arrival() for record in records]
-    closed = {row["operation_key"] for row in rows(world, CLOSED)}
-    found = [
-        str(one)
-        for one in checker.check(history, arrivals, accepted=set(submitter.accepted.values()))
-        if not (one.rule is checker.Rule.LOST and one.table == "ledger_operation" and one.key in closed)
-    ]
+    found = [str(one) for one in checker.check(history, arrivals, accepted=set(submitter.accepted.values()))]
     found += submitter.complaints
     found += [f"{key} never got an answer" for key in sorted(submitter.unanswered)]
     found += _keys(world, submitter) + _second_sends(records) + _bodies(world, records) + _audit(world)

@@ -105,6 +105,13 @@ def _runs(seen: Folded) -> None:
             seen.violations.append(Violation(Rule.RUN, "ledger_run", run_id, what))
 
 
+def _is_closed(seen: Folded, operation: Row) -> bool:
+    """Whether it waits at an endpoint that is switched off: visibly, for a person to open it again."""
+    task = seen.last["ledger_task"].get(seen.last["ledger_run"].get(operation["run_id"], {}).get("task_id"), {})
+    versions = seen.endpoints.get(task.get("endpoint_id"), [])
+    return operation["status"] == "prepared" and bool(versions) and not versions[-1].row["enabled"]
+
+
 def _events(seen: Folded, history: History, accepted: Collection[str] | None) -> None:
     tasks: dict[Any, list[Row]] = defaultdict(list)
     for task in seen.last["ledger_task"].values():
@@ -130,7 +137,9 @@ def _events(seen: Folded, history: History, accepted: Collection[str] | None) ->
         elif row["status"] == "unknown":
             lost = None if pointer["unknown_since"] is not None else "it is unknown, and nobody is shown that"
         else:
-            later = pointer["due_at"] is not None and datetime.fromisoformat(pointer["due_at"]) > history.read_at
+            later = _is_closed(seen, row) or (
+                pointer["due_at"] is not None and datetime.fromisoformat(pointer["due_at"]) > history.read_at
+            )
             lost = None if later else f"it is still {row['status']}"
         if lost is not None:
             seen.violations.append(Violation(Rule.LOST, "ledger_operation", key, lost))

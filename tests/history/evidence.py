@@ -112,8 +112,13 @@ def _converged(seen: Folded, entry: Entry) -> None:
         for word in words(seen, key)
         if word["run_id"] == entry.row["run_id"] and (word["said"] != "never_arrived" or word["source"] == "query")
     }
-    late = any(row["late"] and effect(row) is Effect.ACCEPTED for row in seen.of_operation("deliveries_attempt", key))
-    if not said & SAID.get(status, set()) and not (late and status == "succeeded"):
+    attempts = seen.of_operation("deliveries_attempt", key)
+    late = any(row["late"] and effect(row) is Effect.ACCEPTED for row in attempts)
+    refused = [
+        row for row in attempts if row["number"] <= entry.row["attempts"] and effect(row) in PROVEN["failed_final"]
+    ]
+    everything = bool(refused) and len(refused) == entry.row["attempts"]
+    if not said & SAID.get(status, set()) and not (late if status == "succeeded" else everything):
         seen.accuse(Rule.STICKY, entry, f"it became {status} by evidence, and nothing on record says so")
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 
 import pytest
 
+from tests.receiver import Answer, Received, Receiver
 from tests.support.consumer import NOTICED_S, Consumer, pid_of
 from tests.support.deliveries import endpoint, events, submitted
 from tests.support.programs import suspend
@@ -56,3 +58,31 @@ def test_an_acceptance_that_a_paused_worker_reports_late_settles_what_was_unknow
     assert one.run.status == "succeeded"
     assert one.lease.owner is None
     assert one.lease.epoch > late_epoch
+
+
+@pytest.mark.parametrize("idempotent", [True, False])
+def test_a_refusal_that_a_paused_worker_reports_late_is_tried_again_by_schedule(tenant: str, idempotent: bool) -> None:
+    """Had its worker not been paused it would have been the same: the receiver said no, and is asked again."""
+    pausing, paused = threading.Event(), threading.Event()
+
+    def answer(request: Received) -> Answer:
+        if request.headers["relay-attempt"] != "1":
+            return Answer(200)
+        pausing.set()
+        assert paused.wait(NOTICED_S)
+        return Answer(404)
+
+    with Receiver(answer) as receiver, Consumer():
+        endpoint(tenant, receiver.url, idempotent=idempotent, retry_schedule=[1, 60], retry_jitter=0)
+        (one,) = submitted(events(tenant))
+        assert pausing.wait(NOTICED_S)
+        late = one.owner
+        suspend(pid_of(late))
+        try:
+            paused.set()
+            wait_until(lambda: one.status == "unknown", NOTICED_S, "the reconciler found the claim")
+        finally:
+            os.kill(pid_of(late), signal.SIGCONT)
+        wait_until(lambda: one.status == "succeeded", NOTICED_S, "refused late, sent again, and taken")
+    assert one.attempts[-1].http_status == 200
+    assert next(attempt for attempt in one.attempts if attempt.number == 1).late

@@ -20,6 +20,7 @@ from ledger.models import Operation, Run
 from ledger.outcome import Applied, Rejected
 from tests.api.rows import let_lease_expire
 from tests.support import database, deliveries
+from tests.support import ledger_rows as rows
 
 pytestmark = pytest.mark.django_db
 
@@ -84,8 +85,8 @@ def test_a_late_acceptance_is_kept_and_settles_it(happen: Callable[[Delivery, in
 
 
 @ORDERS
-@pytest.mark.parametrize("status", [None, 302, 400, 410, 429, 500, 503])
-def test_a_late_answer_that_is_no_acceptance_proves_nothing(
+@pytest.mark.parametrize("status", [None, 500, 502])
+def test_a_late_answer_that_leaves_it_open_whether_the_receiver_acted_proves_nothing(
     happen: Callable[[Delivery, int | None], None], status: int | None
 ) -> None:
     delivery = claimed()
@@ -94,6 +95,72 @@ def test_a_late_answer_that_is_no_acceptance_proves_nothing(
     assert now(delivery).status == "unknown"
     attempt = Attempt.objects.get(operation_key=delivery.key)
     assert (attempt.late, attempt.http_status) == (True, status)
+
+
+@ORDERS
+@pytest.mark.parametrize("idempotent", [True, False])
+@pytest.mark.parametrize("status", [302, 400, 429, 503])
+def test_when_the_only_send_was_refused_late_it_is_tried_again_by_schedule(
+    happen: Callable[[Delivery, int | None], None], status: int, idempotent: bool
+) -> None:
+    delivery = claimed(idempotent=idempotent, retry_schedule=[60])
+    happen(delivery, status)
+    assert reconcile.sweep().converged == 1
+    operation = now(delivery)
+    assert (operation.status, operation.ambiguous, operation.attempts) == ("prepared", False, 1)
+    assert operation.due_at is not None
+    assert operation.due_at > operation.updated_at
+    assert operation.result is not None
+    assert operation.result["converged_by"] == acknowledgements.LATE_EVIDENCE
+    assert operation.result["evidence"]["attempts"] == 1
+    assert reconcile.sweep().converged == 0
+
+
+@ORDERS
+@pytest.mark.parametrize(("status", "schedule"), [(400, []), (410, [60, 60])])
+def test_when_the_only_send_was_refused_late_and_there_is_no_other_try_it_failed(
+    happen: Callable[[Delivery, int | None], None], status: int, schedule: list[int]
+) -> None:
+    delivery = claimed(retry_schedule=schedule)
+    happen(delivery, status)
+    assert reconcile.sweep().converged == 1
+    assert now(delivery).status == "failed_final"
+    assert Run.objects.get(run_id=delivery.claim.run_id).status == "failed"
+
+
+def test_a_late_refusal_says_nothing_about_a_send_whose_worker_never_reported() -> None:
+    delivery = claimed(idempotent=True, retry_schedule=[60, 60])
+    let_lease_expire(delivery.claim)
+    swept = reconcile.sweep()
+    assert (swept.expired, swept.scheduled) == (1, 1)
+    rows.change("ledger_dispatch", {"operation_key": delivery.key}, due_at=rows.from_now(-1))
+    (again,), _ = claiming.claim(Walk(), owner=OWNER, batch=10, ttl_ms=TTL_MS)
+    again.sent_at = time.monotonic()
+    lost_then_heard(again, 400)
+    assert [one.classification for one in Attempt.objects.order_by("number")] == ["worker_lost", "rejected"]
+    assert reconcile.sweep().converged == 0
+    assert now(again).status == "unknown"
+
+
+def test_a_late_refusal_of_another_request_proves_nothing() -> None:
+    delivery = claimed()
+    lost_then_heard(delivery, 400)
+    with database.unguarded(), connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE deliveries_attempt SET evidence = jsonb_set(evidence, '{request_digest}', %s)"
+            " WHERE operation_key = %s",
+            [f'"{"0" * 64}"', delivery.key],
+        )
+    assert reconcile.sweep().converged == 0
+    assert now(delivery).status == "unknown"
+
+
+def test_a_receivers_word_outweighs_what_our_attempts_prove() -> None:
+    delivery = claimed()
+    lost_then_heard(delivery, 400)
+    say(delivery, Said.PROCESSED)
+    assert reconcile.sweep().converged == 1
+    assert now(delivery).status == "succeeded"
 
 
 def test_a_late_acceptance_of_another_request_proves_nothing() -> None:

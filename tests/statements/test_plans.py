@@ -186,7 +186,8 @@ def keys_of(condition: str, limit: int) -> list[int]:
 @pytest.mark.parametrize("planner", ["dispatcher", "default"])
 def test_evidence_about_unknown_operations_is_found_by_their_keys(large: None, planner: str) -> None:
     keys = keys_of("status = 'unknown'", 100)
-    plan = explained(DELIVERIES["acknowledgement.evidence"], {"operation_keys": keys}, settings(planner))
+    asked = {"operation_keys": keys, "refusals": ["rejected", "not_sent"]}
+    plan = explained(DELIVERIES["acknowledgement.evidence"], asked, settings(planner))
     indexes = {node["Index Name"] for node in nodes(plan) if "Index Name" in node}
     assert {
         "ledger_operation_pkey",
