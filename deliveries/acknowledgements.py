@@ -1,7 +1,8 @@
 """What receivers say about operations outside of an attempt's answer, and what is concluded from evidence on record.
 
 Recording and concluding are two steps. A word is recorded whatever the operation is; it moves an operation only while
-that is unknown, and nobody is sending it: then, or when it comes to be so, and never again once it is settled.
+that is unknown (that a send was taken, also while it is prepared for another one), and nobody is sending it: then, or
+when it comes to be so, and never again once it is settled.
 """
 
 from __future__ import annotations
@@ -13,11 +14,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from django.conf import settings
+from django.db import transaction
+
 from deliveries.dispatch.settling import retry_delay_ms, storable
+from deliveries.dispatch.vouching import LATE_EVIDENCE
 from deliveries.models import Endpoint, Said, Source
 from deliveries.outcomes import ROWS, Effect
 from deliveries.queries import DELIVERIES
-from ledger.managers import unknown
+from ledger.managers import lease, unknown
 from ledger.managers.operation import Proof, Settled
 from ledger.outcome import Applied, Rejected
 from ledger.statements import in_transaction
@@ -26,8 +31,6 @@ __all__ = ["LATE_EVIDENCE", "Said", "Source", "converge", "converge_stretch", "r
 
 log = logging.getLogger("relay.reconcile")
 
-LATE_EVIDENCE = "late evidence"
-"""Who moved an operation on by an answer that came after its worker had lost the lease."""
 REFUSALS = sorted({row.classification for row in ROWS if row.effect in {Effect.NOT_TAKEN, Effect.FINAL}})
 """The classifications of attempts that prove by themselves that the receiver did not take the request."""
 _FINAL = {row.classification for row in ROWS if row.effect is Effect.FINAL}
@@ -48,8 +51,10 @@ class _KeyRow:
 @dataclass(frozen=True, slots=True)
 class _Evidence:
     operation_key: int
+    run_id: uuid.UUID
     revision: int
     attempts: int
+    losses: int
     endpoint_id: uuid.UUID
     request_digest: str
     age_s: float
@@ -92,45 +97,64 @@ def record(
     `message_id`: the receiver's own id of what it sent. `sends`: the operation's `attempts` when the receiver was
     asked; without it, as many as there are now. That nothing arrived is only believed about those.
     """
-    rows = DELIVERIES["acknowledgement.record"].rows(
-        _Recorded,
-        {
-            "operation_key": operation_key,
-            "run_id": run_id,
-            "source": source.value,
-            "said": said.value,
-            "message_id": message_id,
-            "sends": _ANY_NUMBER_OF_SENDS if sends is None else sends,
-            "remote_id": None if remote_id is None else storable(remote_id),
-            "detail": storable(detail),
-            "actor": actor,
-            "http_status": status,
-        },
-    )
+    with transaction.atomic():
+        # Whoever concludes from what is on record does so under the same lock: no word comes in between unseen.
+        lease.await_holders([run_id])
+        rows = DELIVERIES["acknowledgement.record"].rows(
+            _Recorded,
+            {
+                "operation_key": operation_key,
+                "run_id": run_id,
+                "source": source.value,
+                "said": said.value,
+                "message_id": message_id,
+                "sends": _ANY_NUMBER_OF_SENDS if sends is None else sends,
+                "remote_id": None if remote_id is None else storable(remote_id),
+                "detail": storable(detail),
+                "actor": actor,
+                "http_status": status,
+            },
+        )
     return bool(rows)
 
 
 def converge(operation_keys: Sequence[int]) -> dict[int, Applied[Settled] | Rejected]:
     """Settle what is unknown by what is on record, with an answer for each operation about which that is conclusive.
 
-    An acceptance that was reported late ends an operation as succeeded. Otherwise the newest authoritative word of the
-    receiver counts: processed (succeeded), rejected (failed), never arrived (prepared again, or failed when no tries
-    are left). Otherwise, when every attempt that was ever begun proves that it was not taken, the operation is what it
-    would have been had the last of them reported in time. A late refusal of one send proves nothing about another one.
+    An acceptance that was reported late ends an operation as succeeded. Otherwise the newest decision of the receiver
+    counts: processed (succeeded) or rejected (failed); and where there is none, that it never arrived (prepared again,
+    or failed when no tries are left; one whose sends keep losing their worker stays unknown, for a person). Otherwise,
+    when every attempt that was ever begun proves that it was not taken, the operation is what it would have been had
+    the last of them reported in time. A late refusal of one send proves nothing about another one.
     What is being sent at this moment is left alone.
     """
-    found = DELIVERIES["acknowledgement.evidence"].rows(
+    endpoints: dict[uuid.UUID, Endpoint] = {}
+    answers: dict[int, Applied[Settled] | Rejected] = {}
+    for candidate in _evidence(operation_keys):
+        # Each in a transaction of its own: a short one, whatever the number.
+        if candidate.endpoint_id not in endpoints:
+            endpoints[candidate.endpoint_id] = Endpoint.objects.get(pk=candidate.endpoint_id)
+        answer = in_transaction(partial(_converge, candidate, endpoints[candidate.endpoint_id]))
+        if answer is not None:
+            answers[candidate.operation_key] = answer
+    return answers
+
+
+def _evidence(operation_keys: Sequence[int]) -> list[_Evidence]:
+    return DELIVERIES["acknowledgement.evidence"].rows(
         _Evidence, {"operation_keys": list(operation_keys), "refusals": REFUSALS}
     )
-    endpoints = Endpoint.objects.in_bulk({one.endpoint_id for one in found})
-    answers: dict[int, Applied[Settled] | Rejected] = {}
-    for one in found:
-        # Each in a transaction of its own: a short one, whatever the number.
-        answer = in_transaction(partial(_converge, one, endpoints[one.endpoint_id]))
-        answers[one.operation_key] = answer
-        if isinstance(answer, Applied):
-            log.info("operation %s is %s: %s", one.operation_key, answer.row.status, _by(one))
-    return answers
+
+
+def converge_reported_late(*, batch: int, age_ms: int) -> int:
+    """Converge what refused settlements of late have brought evidence about, also of what is prepared; how many moved.
+
+    Only the newest `batch` refusals are looked at. What is missed stays on record: an unknown operation is found by its
+    patrol, and a prepared one before it is sent again.
+    """
+    rows = DELIVERIES["acknowledgement.reported_late"].rows(_KeyRow, {"batch": batch, "age_ms": age_ms})
+    answers = converge([row.operation_key for row in rows]) if rows else {}
+    return sum(isinstance(answer, Applied) for answer in answers.values())
 
 
 def converge_stretch(after: int, *, batch: int) -> Stretch:
@@ -144,17 +168,26 @@ def converge_stretch(after: int, *, batch: int) -> Stretch:
     )
 
 
-def _converge(one: _Evidence, endpoint: Endpoint) -> Applied[Settled] | Rejected:
-    proof = _proof(one)
-    return unknown.converge(
-        operation_key=one.operation_key,
-        revision=one.revision,
-        proof=proof,
-        retry_ms=retry_delay_ms(endpoint, one.attempts, one.age_s, None) if proof is Proof.NOT_TAKEN else None,
-        actor=_by(one),
-        evidence=_shown(one),
-        remote_id=None if _is_late(one) else one.remote_id,
-    )
+def _converge(candidate: _Evidence, endpoint: Endpoint) -> Applied[Settled] | Rejected | None:
+    """Under the lock of the run's lease look again at what is on record, and move the operation on by that."""
+    lease.await_holders([candidate.run_id])
+    for one in _evidence([candidate.operation_key]):
+        proof = _proof(one)
+        if one.said == Said.NEVER_ARRIVED and not _is_late(one) and one.losses >= settings.RELAY_POISON_LOSSES:
+            return None
+        answer = unknown.converge(
+            operation_key=one.operation_key,
+            revision=one.revision,
+            proof=proof,
+            retry_ms=retry_delay_ms(endpoint, one.attempts, one.age_s, None) if proof is Proof.NOT_TAKEN else None,
+            actor=_by(one),
+            evidence=_shown(one),
+            remote_id=None if _is_late(one) else one.remote_id,
+        )
+        if isinstance(answer, Applied):
+            log.info("operation %s is %s: %s", one.operation_key, answer.row.status, _by(one))
+        return answer
+    return None
 
 
 def _is_late(one: _Evidence) -> bool:

@@ -26,6 +26,8 @@ BATCH = 500
 BATCHES = 4
 """How many batches of one kind a sweep takes on: it runs between sends, and must not keep them waiting."""
 STRETCH = 2_000
+RECENT_SWEEPS = 20
+"""For how many sweeps a refused settlement is looked at again for what it brought."""
 LOST = "worker_lost"
 """The classification of an attempt whose worker was lost before it could say what became of it."""
 
@@ -165,7 +167,7 @@ def _lost_attempt(one: Expired, url: str) -> AttemptRow:
 
 
 def _converge() -> int:
-    total = 0
+    total = acknowledgements.converge_reported_late(batch=BATCH, age_ms=RECENT_SWEEPS * settings.RELAY_SWEEP_MS)
     for _ in range(BATCHES):
         stretch = acknowledgements.converge_stretch(_PATROL.unknown, batch=BATCH)
         _PATROL.unknown = stretch.walked_to

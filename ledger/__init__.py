@@ -54,6 +54,7 @@ the rival and not changed is not looked at again by an UPDATE that waited for it
                dispatching ──ambiguous, or its claim ran out──▶ unknown
                unknown ──same-key retry──▶ unknown (claimed; the status does not pretend)
                unknown ──acceptance, authoritative answer, person──▶ succeeded | prepared | failed_final
+               prepared, sent before ──acceptance after all──▶ succeeded
 
 What each failure leads to
 --------------------------

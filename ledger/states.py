@@ -30,7 +30,8 @@ class OperationStatus(models.TextChoices):
     """What is known about one side effect."""
 
     PREPARED = "prepared", "Prepared"
-    """Nothing of it can have reached the receiver. A claim moves it on when it is due; a cancel ends it."""
+    """Every send of it, if any, was proven not taken. A claim moves it on when it is due; a cancel ends it; and the
+    reconciler does, when it turns out that a send was taken after all."""
     DISPATCHING = "dispatching", "Dispatching"
     """Claimed: it may be on the wire. The claim's owner settles it; the reconciler, once the claim expired."""
     UNKNOWN = "unknown", "Unknown"
@@ -99,6 +100,7 @@ OPERATION_MOVES: tuple[Move, ...] = (
     Move(_O.UNKNOWN, _O.SUCCEEDED, _M.RECONCILER, "unknown.converge"),
     Move(_O.UNKNOWN, _O.SUCCEEDED, _M.PERSON, "unknown.resolve"),
     Move(_O.UNKNOWN, _O.PREPARED, _M.RECONCILER, "unknown.converge"),
+    Move(_O.PREPARED, _O.SUCCEEDED, _M.RECONCILER, "unknown.converge"),
     Move(_O.UNKNOWN, _O.FAILED_FINAL, _M.RECONCILER, "unknown.converge"),
     Move(_O.UNKNOWN, _O.FAILED_FINAL, _M.PERSON, "unknown.resolve"),
     Move(_O.PREPARED, _O.CANCELLED, _M.OWNER, "operation.plan"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ninja import Query, Router, Status
 from pydantic import Field
 
-from deliveries import ids
+from deliveries import acknowledgements, ids
 from deliveries.api import find, pages, present, schemas
 from deliveries.api.access import Request, needs
 from deliveries.api.errors import ApiError, Error, refusals
@@ -13,7 +13,7 @@ from deliveries.endpoints import living
 from deliveries.models import Scope
 from deliveries.tasks import ring
 from ledger.managers import run, task
-from ledger.models import Task
+from ledger.models import Operation, Task
 from ledger.outcome import Applied, Reason, Rejected
 from ledger.statements import in_transaction
 from ledger.states import RunReason
@@ -27,7 +27,7 @@ _SETTLED = "Cancelled; what was sent keeps its own truth."
 _CANCELLED: dict[str, str] = {
     "sending": "Cancelled; it is being sent at this moment, and what was sent keeps its own truth.",
     "unknown": "Cancelled; it was sent, nobody knows whether it was taken, and what was sent keeps its own truth.",
-    "cancelled": "Cancelled; nothing of it was taken, and nothing more is sent.",
+    "cancelled": "Cancelled; nothing of it is on record as taken, and nothing more is sent.",
 }
 
 
@@ -41,7 +41,7 @@ class DeliveryQuery(pages.PageQuery):
 class Cancelled(schemas.Delivery):
     """A delivery that was cancelled, and what that means for what was sent."""
 
-    detail: str = Field(examples=["Cancelled; nothing of it was taken, and nothing more is sent."])
+    detail: str = Field(examples=["Cancelled; nothing of it is on record as taken, and nothing more is sent."])
 
 
 class DeliveryConflict(Error):
@@ -94,6 +94,9 @@ def cancel_delivery(request: Request, delivery_id: str) -> Cancelled:
     409 when it is over already.
     """
     found = find.delivery(request.auth.tenant_id, delivery_id)
+    # What is known to have been taken is not withdrawn.
+    keys = Operation.objects.filter(run_id=found.active_run_id).values_list("operation_key", flat=True)
+    acknowledgements.converge(list(keys))
     answer = in_transaction(lambda: run.cancel([found.active_run_id]))[found.active_run_id]
     now = present.whole_delivery(find.delivery(request.auth.tenant_id, delivery_id))
     match answer:

@@ -10,11 +10,13 @@ from enum import Enum
 from functools import lru_cache
 
 from deliveries import failpoints, sealing, signing
+from deliveries.dispatch import vouching
 from deliveries.failpoints import Point
 from deliveries.models import Endpoint
 from deliveries.queries import DELIVERIES
-from ledger.managers import operation
-from ledger.managers.operation import Claimed
+from ledger.managers import operation, unknown
+from ledger.managers.operation import Claimed, Proof, Settlement
+from ledger.outcome import Applied
 from ledger.statements import in_transaction
 
 FIRST = uuid.UUID(int=0)
@@ -126,6 +128,7 @@ def _claim_stretch(walk: Walk, owner: str, batch: int, ttl_ms: int) -> list[Deli
         if not keys:
             return [], {}, {}, following
         claims, _ = operation.claim(keys, owner=owner, ttl_ms=ttl_ms)
+        claims = _without_the_taken(claims, owner)
         contents = {
             content.event_id: content
             for content in DELIVERIES["event.contents"].rows(
@@ -145,6 +148,27 @@ def _claim_stretch(walk: Walk, owner: str, batch: int, ttl_ms: int) -> list[Deli
         Delivery(claim, contents[claim.request_ref], endpoints[claim.endpoint_id], claimed_at, expires_at)
         for claim in claims
     ]
+
+
+def _without_the_taken(claims: list[Claimed], owner: str) -> list[Claimed]:
+    """What is claimed and must be sent. What is on record as taken by an earlier send ends here, in the claim's own
+    transaction: given back unsent, and succeeded."""
+    again = {claim.operation_key: claim for claim in claims if claim.attempts > 1}
+    taken = vouching.vouched(list(again)) if again else {}
+    if not taken:
+        return claims
+    settlements = [Settlement(again[key], Proof.UNSENT, retry_ms=0, window_ms=None) for key in taken]
+    for key, answer in operation.settle(settlements, owner=owner).items():
+        assert isinstance(answer, Applied), "it was claimed in this transaction"
+        unknown.converge(
+            operation_key=key,
+            revision=answer.row.revision,
+            proof=Proof.ACCEPTED,
+            retry_ms=None,
+            actor=taken[key].by,
+            evidence=taken[key].as_json(),
+        )
+    return [claim for claim in claims if claim.operation_key not in taken]
 
 
 @lru_cache(maxsize=4096)

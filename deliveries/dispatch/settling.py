@@ -16,12 +16,13 @@ from django.db.models.functions import Now
 
 from deliveries import failpoints, outcomes, retry
 from deliveries.dispatch.claiming import Delivery
+from deliveries.dispatch.vouching import vouched
 from deliveries.failpoints import Point
 from deliveries.models import Endpoint
 from deliveries.outcomes import Effect, Judgement
 from deliveries.queries import DELIVERIES
 from deliveries.transport.base import Outcome
-from ledger.managers import operation
+from ledger.managers import lease, operation
 from ledger.managers.operation import Claimed, Proof, Settled, Settlement
 from ledger.outcome import Applied, Rejected
 from ledger.statements import in_transaction
@@ -34,6 +35,7 @@ PROOFS = {
     Effect.FINAL: Proof.FINAL,
     Effect.AMBIGUOUS: Proof.AMBIGUOUS,
 }
+_REFUSALS = frozenset({Effect.NOT_TAKEN, Effect.FINAL})
 _RNG = random.Random()  # noqa: S311 (jitter, not secrecy)
 
 
@@ -120,12 +122,20 @@ def window_ms(endpoint: Endpoint) -> int | None:
 def settle(reports: Sequence[Report], *, owner: str) -> dict[int, Applied[Settled] | Rejected]:
     """Settle a batch, record its attempts, and tell the endpoints what their receivers asked for: one commit.
 
-    A refused row leaves its evidence on the fenced write and on its attempt, marked late; it moves nothing.
+    A refused row leaves its evidence on the fenced write and on its attempt, marked late; it moves nothing. What this
+    attempt proves not taken, while it is on record that another one was taken, is unknown until that is concluded from.
     """
     judged = [(report, _judge(report.outcome) if report.outcome is not None else None) for report in reports]
 
     def work() -> dict[int, Applied[Settled] | Rejected]:
-        answers = operation.settle([_settlement(report, judgement) for report, judgement in judged], owner=owner)
+        refused = [report for report, judgement in judged if judgement is not None and judgement.effect in _REFUSALS]
+        if refused:
+            lease.await_holders([report.delivery.claim.run_id for report, _ in judged])
+        taken = vouched([report.delivery.key for report in refused]) if refused else {}
+        answers = operation.settle(
+            [_settlement(report, judgement, doubted=report.delivery.key in taken) for report, judgement in judged],
+            owner=owner,
+        )
         attempts = [
             _attempt(report, report.outcome, judgement, owner, late=isinstance(answers[report.delivery.key], Rejected))
             for report, judgement in judged
@@ -155,7 +165,7 @@ def _judge(outcome: Outcome) -> Judgement:
     return outcomes.judge(outcome.verdict, outcome.http_status, outcome.headers)
 
 
-def _settlement(report: Report, judgement: Judgement | None) -> Settlement:
+def _settlement(report: Report, judgement: Judgement | None, *, doubted: bool) -> Settlement:
     delivery = report.delivery
     if report.outcome is None or judgement is None:
         return Settlement(delivery.claim, Proof.UNSENT, retry_ms=0, window_ms=window_ms(delivery.endpoint))
@@ -168,7 +178,7 @@ def _settlement(report: Report, judgement: Judgement | None) -> Settlement:
     }
     return Settlement(
         claim=delivery.claim,
-        proof=PROOFS[judgement.effect],
+        proof=Proof.AMBIGUOUS if doubted and judgement.effect in _REFUSALS else PROOFS[judgement.effect],
         retry_ms=retry_delay_ms(
             delivery.endpoint, delivery.claim.attempts, delivery.age_s(report.ended_at), judgement.retry_after_s
         ),

@@ -124,6 +124,8 @@ def converge(
 ) -> Applied[Settled] | Rejected:
     """Evidence settles an unknown operation: `ACCEPTED`, or an authoritative answer that it was not.
 
+    `ACCEPTED` also ends one that is prepared for another try: that an earlier send had not been taken was said too
+    soon, and the receiver must not get it again.
     `NOT_TAKEN`: it never arrived; prepared again with a `retry_ms`, failed without one, and where its run is over.
     `FINAL`: the receiver rejected it and never will take it; failed.
 

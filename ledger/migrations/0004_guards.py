@@ -50,7 +50,7 @@ WHEN (NOT CASE WHEN OLD.dispatch_owner IS NULL AND NEW.dispatch_owner IS NOT NUL
      WHEN OLD.dispatch_owner IS NOT NULL AND NEW.dispatch_owner IS NULL
      THEN CASE OLD.status WHEN 'dispatching' THEN NEW.status IN ('succeeded', 'prepared', 'failed_final', 'unknown') WHEN 'unknown' THEN NEW.status IN ('unknown', 'succeeded') ELSE false END
      WHEN OLD.dispatch_owner IS NULL
-     THEN CASE OLD.status WHEN 'prepared' THEN NEW.status IN ('cancelled') WHEN 'unknown' THEN NEW.status IN ('unknown', 'succeeded', 'prepared', 'failed_final') ELSE false END
+     THEN CASE OLD.status WHEN 'prepared' THEN NEW.status IN ('succeeded', 'cancelled') WHEN 'unknown' THEN NEW.status IN ('unknown', 'succeeded', 'prepared', 'failed_final') ELSE false END
      ELSE false END)
 EXECUTE FUNCTION ledger_refuse('there is no such move of an operation, or not while it is claimed, or not while it is not');
 CREATE OR REPLACE TRIGGER operation_attempts_count_claims AFTER UPDATE ON ledger_operation FOR EACH ROW

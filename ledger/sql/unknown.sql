@@ -113,30 +113,32 @@ WITH asked AS MATERIALIZED (
 SELECT scheduled.operation_key, scheduled.revision, scheduled.due_at FROM scheduled
 
 -- fragment: locked
--- reads: asked (operation_key, revision, target, due_ms)
+-- reads: asked (operation_key, revision, target, due_ms, of_prepared)
 -- Locks lease, run and operation of unknown operations and judges them. The lease must be free: an operation that is
--- being sent again at this moment is settled by who sends it.
+-- being sent again at this moment is settled by who sends it. `of_prepared`: an operation that has been sent and waits
+-- for its next try is moved on as well.
 -- The run follows only where its revision is still the one of this statement's snapshot: then nothing was planned while
 -- it waited for the locks, and what the snapshot says of the run's other operations holds.
 pointed AS MATERIALIZED (
-    SELECT asked.operation_key, asked.revision, asked.target, asked.due_ms, operation.run_id,
+    SELECT asked.operation_key, asked.revision, asked.target, asked.due_ms, asked.of_prepared, operation.run_id,
            run.revision AS known_run_revision
     FROM asked JOIN ledger_operation AS operation USING (operation_key) JOIN ledger_run AS run USING (run_id)
 ), leased AS MATERIALIZED (
-    SELECT pointed.operation_key, pointed.revision, pointed.target, pointed.due_ms, pointed.run_id,
+    SELECT pointed.operation_key, pointed.revision, pointed.target, pointed.due_ms, pointed.of_prepared, pointed.run_id,
            pointed.known_run_revision, lease.owner, lease.epoch, lease.expires_at
     FROM pointed JOIN ledger_lease AS lease USING (run_id)
     ORDER BY lease.run_id FOR NO KEY UPDATE OF lease
 ), current AS MATERIALIZED (
-    SELECT leased.operation_key, leased.revision, leased.target, leased.due_ms, leased.run_id, leased.owner,
-           leased.epoch, leased.expires_at, run.status AS run_status,
+    SELECT leased.operation_key, leased.revision, leased.target, leased.due_ms, leased.of_prepared, leased.run_id,
+           leased.owner, leased.epoch, leased.expires_at, run.status AS run_status,
            run.revision = leased.known_run_revision AS run_unmoved
     FROM leased JOIN ledger_run AS run USING (run_id)
     ORDER BY run.run_id FOR NO KEY UPDATE OF run
 ), locked AS MATERIALIZED (
-    SELECT current.operation_key, current.revision, current.target, current.due_ms, current.run_id, current.owner,
-           current.epoch, current.expires_at, current.run_status, current.run_unmoved,
-           operation.status AS seen_status, operation.revision AS seen_revision, operation.dispatch_owner
+    SELECT current.operation_key, current.revision, current.target, current.due_ms, current.of_prepared, current.run_id,
+           current.owner, current.epoch, current.expires_at, current.run_status, current.run_unmoved,
+           operation.status AS seen_status, operation.revision AS seen_revision, operation.dispatch_owner,
+           operation.attempts
     FROM current JOIN ledger_operation AS operation USING (operation_key)
     ORDER BY operation.operation_key FOR NO KEY UPDATE OF operation
 ), judged AS MATERIALIZED (
@@ -145,7 +147,9 @@ pointed AS MATERIALIZED (
            CASE WHEN locked.target = 'prepared'
                      AND (locked.run_status NOT IN ('pending', 'running') OR locked.due_ms IS NULL)
                 THEN 'failed_final' ELSE locked.target END AS target,
-           CASE WHEN locked.seen_status <> 'unknown' THEN 'wrong_status'
+           CASE WHEN locked.seen_status <> 'unknown'
+                     AND (locked.of_prepared AND locked.seen_status = 'prepared' AND locked.attempts > 0) IS NOT TRUE
+                     THEN 'wrong_status'
                 WHEN locked.dispatch_owner IS NOT NULL
                      OR (locked.owner IS NOT NULL AND locked.expires_at > clock_timestamp()) THEN 'claimed'
                 WHEN locked.seen_revision <> locked.revision THEN 'conflict'
@@ -164,7 +168,8 @@ pointed AS MATERIALIZED (
     FROM termed WHERE termed.previous_owner IS NOT NULL
 ), settled AS (
     UPDATE ledger_operation AS operation
-    SET status = judged.target, ambiguous = judged.target <> 'prepared', retry_until = NULL,
+    SET status = judged.target, ambiguous = judged.target <> 'prepared' AND judged.seen_status <> 'prepared',
+        retry_until = NULL,
         -- To send it again is a person's decision, in knowledge of the losses: they are counted anew from here, or the
         -- next sweep would undo it. Evidence of what became of it says nothing about who was lost.
         losses = CASE judged.target WHEN 'unknown' THEN 0 ELSE operation.losses END,
@@ -213,7 +218,7 @@ WHERE NOT EXISTS (SELECT FROM ledger_operation AS operation WHERE operation.oper
 -- name: resolve
 -- A person settles what is unknown, naming the revision that they saw. `retry` sends it once more under the same id.
 WITH asked AS MATERIALIZED (
-    SELECT given.operation_key, given.revision, 0::bigint AS due_ms,
+    SELECT given.operation_key, given.revision, 0::bigint AS due_ms, false AS of_prepared,
            CASE %(decision)s::text
                WHEN 'succeeded' THEN 'succeeded' WHEN 'failed' THEN 'failed_final' WHEN 'retry' THEN 'unknown'
            END AS target
@@ -230,7 +235,7 @@ WITH asked AS MATERIALIZED (
 -- (`not_taken`: back to prepared when a try is left, else failed) or was rejected for good (`final`). Anything less
 -- changes nothing.
 WITH asked AS MATERIALIZED (
-    SELECT given.operation_key, given.revision, given.retry_ms AS due_ms,
+    SELECT given.operation_key, given.revision, given.retry_ms AS due_ms, given.verdict = 'accepted' AS of_prepared,
            CASE given.verdict
                WHEN 'accepted' THEN 'succeeded' WHEN 'not_taken' THEN 'prepared' WHEN 'final' THEN 'failed_final'
            END AS target

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.django_db
 @pytest.mark.parametrize(
     ("status", "shown", "words"),
     [
-        ("prepared", "cancelled", "nothing of it was taken"),
+        ("prepared", "cancelled", "nothing of it is on record as taken"),
         ("dispatching", "sending", "what was sent keeps its own truth"),
         ("unknown", "unknown", "nobody knows whether it was taken"),
     ],

@@ -22,6 +22,13 @@ NOT_MODELLED: dict[str, str] = {
     "run.finish_left_behind": SEVERAL_STEPS,
 }
 
+LEFT_OUT: dict[Made, str] = {
+    ("prepared", "succeeded", "reconciler", "unknown.converge"): (
+        "its evidence speaks of what is unknown; that a send was taken after all, while another one is prepared, is "
+        "shown in tests/statements/test_vouching.py"
+    ),
+}
+
 
 def drawn(macro: str) -> set[Made]:
     """The moves that stand in the model: each is the assignment itself."""
@@ -40,11 +47,12 @@ def told(moves: Iterable[Move]) -> set[Made]:
 
 @pytest.mark.parametrize(("macro", "moves"), [("OP_MOVE", OPERATION_MOVES), ("RUN_MOVE", RUN_MOVES)])
 def test_the_model_makes_every_move_of_the_table_but_those_it_leaves_out(macro: str, moves: tuple[Move, ...]) -> None:
-    assert drawn(macro) == {move for move in told(moves) if move[3] not in NOT_MODELLED}
+    assert drawn(macro) == {move for move in told(moves) if move[3] not in NOT_MODELLED} - set(LEFT_OUT)
 
 
 def test_what_the_model_leaves_out_is_there_to_be_left_out() -> None:
     assert set(NOT_MODELLED) <= {move.statement for move in (*RUN_MOVES, *OPERATION_MOVES)}
+    assert set(LEFT_OUT) <= told(OPERATION_MOVES)
 
 
 @pytest.mark.parametrize(("variable", "macro"), [("status", "OP_MOVE"), ("run_status", "RUN_MOVE")])

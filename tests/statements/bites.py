@@ -111,6 +111,13 @@ def _finish(given: Presented) -> Written:
     return Applied(patrolled) if patrolled.finished else Answer.ABSENT
 
 
+def _converge(given: Presented, proof: Proof) -> Written:
+    return unknown.converge(
+        operation_key=given.operation_key, revision=given.revision, proof=proof, retry_ms=1000, actor="query",
+        evidence={},
+    )  # fmt: skip
+
+
 def _retry(given: Presented) -> Written:
     return unknown.resolve(
         operation_key=given.operation_key, actor="user:sam", decision=Decision.RETRY, reason="Asked.",
@@ -153,6 +160,14 @@ OTHER_CONDITIONS: tuple[Condition, ...] = (
     Condition(
         "a claim before it is due", "operation.claim", lambda: rows.plant("prepared", due_ms=60_000), _claim,
         (r"AND dispatch\.due_at <= clock_timestamp\(\)",),
+    ),
+    Condition(
+        "an acceptance of what was never sent", "unknown.converge", lambda: rows.plant("prepared", attempts=0),
+        lambda given: _converge(given, Proof.ACCEPTED), (r" AND locked\.attempts > 0",),
+    ),
+    Condition(
+        "never arrived, about what is prepared already", "unknown.converge", lambda: rows.plant("prepared", attempts=1),
+        lambda given: _converge(given, Proof.NOT_TAKEN), (r"locked\.of_prepared AND ",),
     ),
     Condition(
         "a claim that still runs", "unknown.expire_claims",

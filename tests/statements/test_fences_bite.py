@@ -70,7 +70,7 @@ CUTS: tuple[Cut, ...] = (
         for name in PROTECTED
     ),
     *(
-        Cut(name, Fault.WRONG_STATUS, (r"WHEN locked\.seen_status <> 'unknown' THEN 'wrong_status'",))
+        Cut(name, Fault.WRONG_STATUS, (r"WHEN locked\.seen_status <> 'unknown'.*?THEN 'wrong_status'",))
         for name in ("unknown.resolve", "unknown.converge")
     ),
     Cut(
