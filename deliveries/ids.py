@@ -1,4 +1,4 @@
-"""Ids that name themselves: `evt_`, `ep_`, `dlv_`, `key_`, `run_` before the 32 hexadecimal digits of a UUID.
+"""Ids that name themselves: `evt_`, `ep_`, `dlv_`, `key_`, `run_`, `qry_` before the 32 hexadecimal digits of a UUID.
 
 A tenant's id is text of its own (`default`, `ten_…`) and is part of every operation id.
 """
@@ -10,7 +10,7 @@ import re
 import time
 import uuid
 
-EVENT, ENDPOINT, DELIVERY, KEY = "evt_", "ep_", "dlv_", "key_"
+EVENT, ENDPOINT, DELIVERY, KEY, QUESTION = "evt_", "ep_", "dlv_", "key_", "qry_"
 
 _HEX = re.compile(r"[0-9a-f]{32}\Z")
 

@@ -1,6 +1,7 @@
 """Asking a receiver what became of an operation whose outcome is unknown, and settling it by the answer.
 
-One question is a GET of the endpoint's `query_url`, signed like a delivery. It is three steps: `prepare` reads and
+One question is a GET of the endpoint's `query_url`. What is asked is in the header `relay-question`, and what is signed
+is that header's text, with a key that signs questions only. It is three steps: `prepare` reads and
 locks, `Question.ask` is HTTP and nothing else, `conclude` records the answer and settles what it proves. No transaction
 is open, and no row is locked, while HTTP is in flight; the session that prepared keeps an advisory lock, so that nobody
 else asks about the same operation at the same time, and its connection is idle meanwhile.
@@ -235,19 +236,11 @@ def _question(operation_key: int, timeout_ms: int) -> Question | NotAsked:
     if endpoint.query_url is None or endpoint.deleted_at is not None:
         return NotAsked.NO_QUERY_URL
     operation_id = identity.compose(row.tenant_id, row.run_id, row.step_id, row.effect_version)
-    webhook_id = ids.render(ids.EVENT, row.event_id)
+    names = {"operation": operation_id, "run": str(row.run_id), "event": ids.render(ids.EVENT, row.event_id)}
     headers: Headers = ()
     refusal = ""
     try:
-        headers = (
-            ("accept", "application/json"),
-            ("user-agent", user_agent()),
-            ("webhook-id", webhook_id),
-            ("webhook-timestamp", str(row.now)),
-            ("webhook-signature", signing.sign(signing_secret(endpoint), webhook_id, row.now, b"")),
-            ("idempotency-key", operation_id),
-            ("relay-run-id", str(row.run_id)),
-        )
+        headers = _signed(names, signing_secret(endpoint), row.now)
     except (SealBroken, BadSecret) as unusable:
         refusal = f"It was not asked, because nothing is sent unsigned: {unusable}."
     return Question(
@@ -256,10 +249,24 @@ def _question(operation_key: int, timeout_ms: int) -> Question | NotAsked:
         run_id=row.run_id,
         endpoint_id=row.endpoint_id,
         attempts=row.attempts,
-        url=url_of(endpoint.query_url, operation=operation_id, event=webhook_id, run=str(row.run_id)),
+        url=url_of(endpoint.query_url, **names),
         headers=headers,
         timeout_ms=min(timeout_ms, Limits.from_settings().deadline_ms(endpoint.timeout_ms)),
         refusal=refusal,
+    )
+
+
+def _signed(names: dict[str, str], secret: bytes, now: int) -> Headers:
+    """The headers of a question about `names`. Its id is new each time: who drops duplicates by it still answers."""
+    webhook_id, asked = ids.render(ids.QUESTION, ids.time_ordered()), json.dumps(names)
+    signature = signing.sign(signing.derived(secret, signing.QUERY), webhook_id, now, asked.encode("ascii"))
+    return (
+        ("accept", "application/json"),
+        ("user-agent", user_agent()),
+        ("webhook-id", webhook_id),
+        ("webhook-timestamp", str(now)),
+        ("webhook-signature", signature),
+        ("relay-question", asked),
     )
 
 

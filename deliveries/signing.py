@@ -3,6 +3,10 @@
 What is signed is `{webhook-id}.{webhook-timestamp}.{body}` with the body as it goes on the wire, never a text that was
 parsed and written again. The receiver finds the signature in `webhook-signature`; when a secret is being replaced the
 header holds one signature per secret, separated by single spaces.
+
+Deliveries are signed with the endpoint's secret itself. Their body is the submitter's, word for word: whatever somebody
+would like to have signed can be put into one. So nothing else is signed with that key. Every other kind of message has
+a key of its own, which `derived` makes; a signed message of one kind is worth nothing as one of another.
 """
 
 from __future__ import annotations
@@ -19,6 +23,9 @@ SHORTEST, LONGEST = 24, 64
 TOLERANCE_S = 300
 """How far a message's timestamp may be from our clock, either way, in seconds."""
 MOST_SIGNATURES = 10
+
+ACKNOWLEDGEMENT, QUERY = b"relay acknowledgement", b"relay query"
+"""The kinds of messages other than deliveries: a receiver's word to Relay, and Relay's question to a receiver."""
 
 _MESSAGE_ID = re.compile(r"[!-\-/-~]{1,255}")  # printable ASCII, without space and full stop
 _UNIX_SECONDS = re.compile(r"[0-9]{1,12}")
@@ -44,6 +51,17 @@ def secret_bytes(text: str) -> bytes:
     if not SHORTEST <= len(key) <= LONGEST:
         raise BadSecret(f"a signing secret holds {SHORTEST} to {LONGEST} bytes; this one holds {len(key)}")
     return key
+
+
+def derived(secret: bytes, kind: bytes) -> bytes:
+    """The 32 bytes of key for messages of one kind: HMAC-SHA256 of the kind's name.
+
+    A name has no full stop and what `sign` signs has two, so no signature that was ever made is such a key.
+    `ValueError` for a name that has one.
+    """
+    if b"." in kind:
+        raise ValueError("the name of a kind of messages may not contain a full stop")
+    return hmac.digest(secret, kind, "sha256")
 
 
 def sign(secret: bytes, webhook_id: str, timestamp: int, body: bytes) -> str:

@@ -5,8 +5,8 @@ made from the text of its `.sql` file and from nothing else. The role that Relay
 and holds no right to insert, update or delete in the tables that they write: the fencing conditions cannot be left out,
 whatever SQL somebody types with that role's connection.
 
-The hash is of the text, so that two versions of Relay work side by side during a rollout: each calls its own. A
-function is dropped by the second `migrate` after the one that no longer wanted it.
+The hash is of the text, so that two versions of Relay work side by side during a rollout: each calls its own. What a
+version no longer wants stays until the next version after it is installed, however often `migrate` is run meanwhile.
 
 A function runs as its owner, therefore with `search_path = pg_catalog, pg_temp` and every name qualified. The plan is
 cached as a prepared statement's is; measured, the call costs nothing that can be told from noise.
@@ -14,6 +14,7 @@ cached as a prepared statement's is; measured, the call costs nothing that can b
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ from psycopg import pq, sql
 from ledger.statements import PREFIX, SCHEMA, Statement
 
 _OURS = re.compile(r"(?<![\w.])((?:ledger|deliveries)_\w+)")
-_CURRENT, _SUPERSEDED = "relay: current", "relay: superseded"
+_CURRENT, _SUPERSEDED = "relay: current", "relay: superseded by "
 _SEARCH_PATH = "pg_catalog, pg_temp"
 
 
@@ -90,7 +91,7 @@ def define(connection: psycopg.Connection[Any], statement: Statement) -> Definit
 
 def install(statements: Iterable[Statement]) -> list[str]:
     """Make the functions of all statements that write what they should be, in one transaction; answers the names of
-    those that were made anew. Functions that no statement has wanted since the last time are dropped.
+    those that were made anew. Functions that the version before did not want any more either are dropped.
 
     To be called by whoever owns the tables, after every migration. Idempotent: when nothing has changed nothing is
     written.
@@ -111,20 +112,28 @@ def install(statements: Iterable[Statement]) -> list[str]:
                 made.append(definition.name)
                 there = _Installed(definition.name, definition.arguments, (), None)
             _mark(connection, there, _CURRENT)
+        superseded = _SUPERSEDED + _fingerprint(wanted)
         for left in installed.values():
-            if left.mark == _SUPERSEDED:
+            before = left.mark is not None and left.mark.startswith(_SUPERSEDED)
+            if before and left.mark != superseded:
                 _drop(connection, left)
             else:
-                _mark(connection, left, _SUPERSEDED)
+                _mark(connection, left, superseded)
     return made
 
 
+def _fingerprint(names: Iterable[str]) -> str:
+    """Which version of the statements this is."""
+    return hashlib.sha256("\n".join(sorted(names)).encode()).hexdigest()[:12]
+
+
 def missing(statements: Iterable[Statement]) -> list[str]:
-    """The functions that these statements call and the database does not have."""
+    """The functions that these statements call, and that the database does not have or this role may not execute."""
     wanted = [statement.function for statement in statements if statement.writes]
     with connections[DEFAULT_DB_ALIAS].cursor() as cursor:
         cursor.execute(
-            "SELECT proname FROM pg_proc WHERE pronamespace = to_regnamespace(%s) AND proname = ANY(%s)",
+            "SELECT proname FROM pg_proc WHERE pronamespace = to_regnamespace(%s) AND proname = ANY(%s)"
+            " AND has_function_privilege(oid, 'EXECUTE')",
             [SCHEMA, wanted],
         )
         there = {name for (name,) in cursor.fetchall()}

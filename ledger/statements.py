@@ -153,7 +153,7 @@ def session(**settings: str) -> Iterator[None]:
 
 def sqlstate(error: BaseException) -> str | None:
     """The SQLSTATE that PostgreSQL gave, or None where the connection failed before it could."""
-    cause = error.__cause__ if isinstance(error, OperationalError) else error
+    cause = error if isinstance(error, psycopg.Error) else error.__cause__
     return cause.sqlstate if isinstance(cause, psycopg.Error) else None
 
 

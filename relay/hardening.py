@@ -24,7 +24,7 @@ PASSWORDS = {
 """Where the environment may give the password of a role that is made."""
 
 _ATTRIBUTES = ("rolsuper", "rolcreatedb", "rolcreaterole", "rolreplication", "rolbypassrls", "rolinherit")
-_OURS = ("ledger\\_%", "deliveries\\_%", "relay\\_%")
+_OURS = ("ledger\\_%", "deliveries\\_%", "relay\\_%", "fenced\\_%")
 
 
 class CannotHarden(RuntimeError):

@@ -14,6 +14,9 @@ from relay import functions
 logger = logging.getLogger(__name__)
 
 _migrated = False
+_NOT_INSTALLED = (
+    "The database lacks functions of this version, or does not let this login call them: run `manage.py migrate`."
+)
 
 
 @require_safe
@@ -41,13 +44,14 @@ def what_is_missing() -> tuple[str, str] | None:
         if in_recovery or read_only:
             return "not_writable", "The database that answers is not the writable primary."
         # Migrations are only ever added, so one full look that found nothing missing is enough for this process.
+        # Functions are also dropped, by a later version.
         if not _migrated:
             executor = MigrationExecutor(connection)
             if executor.migration_plan(executor.loader.graph.leaf_nodes()):
                 return "not_migrated", "Migrations are not applied: run `manage.py migrate`."
-            if functions.missing():
-                return "not_migrated", "Functions of this version are not installed: run `manage.py migrate`."
             _migrated = True
+        if functions.missing():
+            return "not_migrated", _NOT_INSTALLED
     except (DatabaseError, InterfaceError) as away:
         logger.warning("not ready: %s", type(away).__name__)
         return "database_away", "The database cannot be reached."

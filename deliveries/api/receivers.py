@@ -22,6 +22,9 @@ log = logging.getLogger("relay.api")
 
 MOST_BYTES = 16_384
 
+_OURS = (ids.EVENT, ids.QUESTION)
+_SECTION = 'see "Acknowledging later" in docs/receiving.md'
+
 
 @dataclass(frozen=True, slots=True)
 class _Addressee:
@@ -54,7 +57,10 @@ class SignedRequest(HttpRequest):
 
 
 class EndpointSignature(AuthBase):
-    """The headers of Standard Webhooks over the exact body, with the secret of the endpoint of the named operation.
+    """The headers of Standard Webhooks over the exact body, with the key of the named operation's endpoint for it.
+
+    That key is derived from the endpoint's secret and signs nothing else: with the secret itself Relay signs bodies
+    that submitters wrote. Ids like those of Relay's own messages are refused besides.
 
     A signature that does not fit, an operation that does not exist and somebody else's operation are refused alike,
     and cost alike: one read by index and one HMAC. What the request alone shows to be wrong costs no read at all.
@@ -74,11 +80,13 @@ class EndpointSignature(AuthBase):
         timestamp = request.headers.get("webhook-timestamp", "")
         if not signing.is_timely(message_id, timestamp, time.time()):
             raise _not_signed()
+        if message_id.startswith(_OURS):
+            raise _named_like_ours()
         operation_id = _operation_id(request.body)
         found = _addressee(operation_id)
-        secret = signing.secret_bytes(_secret(found))
+        key = signing.derived(signing.secret_bytes(_secret(found)), signing.ACKNOWLEDGEMENT)
         signatures = request.headers.get("webhook-signature", "")
-        signed = signing.verify(secret, message_id, timestamp, signatures, request.body)
+        signed = signing.verify(key, message_id, timestamp, signatures, request.body)
         if not signed or found is None:
             raise _not_signed()
         return Receiver(found.operation_key, str(operation_id), found.run_id, found.endpoint_id, message_id)
@@ -88,7 +96,16 @@ def _not_signed() -> ApiError:
     return ApiError(
         401,
         "Not signed by the endpoint of this operation: webhook-id (without a full stop), webhook-timestamp (Unix "
-        "seconds, at most 5 minutes off) and webhook-signature of Standard Webhooks are needed, over the exact body.",
+        "seconds, at most 5 minutes off) and webhook-signature of Standard Webhooks are needed, over the exact body. "
+        f"The key is not the endpoint's secret but one derived from it: {_SECTION}.",
+    )
+
+
+def _named_like_ours() -> ApiError:
+    return ApiError(
+        401,
+        f"A webhook-id that begins with {' or '.join(_OURS)} is of Relay's own messages, and none of them is an "
+        f"acknowledgement. Give yours an id of your own, such as msg_…: {_SECTION}.",
     )
 
 

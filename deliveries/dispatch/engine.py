@@ -29,6 +29,7 @@ from deliveries.transport.base import Evidence, Outcome, Transport
 from ledger.managers import lease, operation
 from ledger.managers.operation import Claimed
 from ledger.outcome import Applied, Rejected
+from ledger.statements import sqlstate
 
 log = logging.getLogger("relay.dispatch")
 
@@ -38,6 +39,8 @@ PAUSES = {Found.NOTHING: IDLE_POLL_S, Found.BUSY: 0.05}
 SETTLE_AFTER_S = 0.005
 """How long an answer waits for company before it is settled."""
 DATABASE_PAUSE_S = 0.2
+NOT_SERVED = frozenset({"42883", "42501"})
+"""No such function, no such right: another version has migrated the database, and nothing can be written any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,7 +343,13 @@ class Engine:
         Then it is stopped: the reconciler will have found it, and calls it unknown. What was answered is kept for as
         long as the database is away: `settle` will refuse it, and record it as evidence.
         """
-        log.warning("the database did not answer (%s); %d deliveries held", type(error).__name__, len(self.held))
+        if sqlstate(error) in NOT_SERVED:
+            log.error(
+                "the database does not serve this version of Relay any more (%s); start the version that migrated it. "
+                "%d deliveries are left to the reconciler", type(error.__cause__).__name__, len(self.held),
+            )  # fmt: skip
+            raise error
+        log.warning("a statement failed (%s); %d deliveries held", type(error).__name__, len(self.held))
         self._away = True
         connections[DEFAULT_DB_ALIAS].close()
         now = time.monotonic()

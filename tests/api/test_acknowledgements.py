@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import json
 import re
+import threading
+import time
 import uuid
+from base64 import b64encode
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from django.conf import settings
-from django.db import connection
+from django.db import connection, connections
 from django.test.utils import CaptureQueriesContext
 from standardwebhooks import Webhook
 
-from deliveries import reconcile, signing
-from deliveries.models import Acknowledgement
+from deliveries import acknowledgements, ids, reconcile, signing
+from deliveries.api.acknowledgements import MOST_WORDS
+from deliveries.dispatch import claiming, wire
+from deliveries.models import Acknowledgement, Said, Source
+from deliveries.transport.base import Request
 from ledger.managers import run as runs
 from ledger.managers.operation import Claimed, Proof
 from ledger.models import Operation
@@ -81,11 +87,22 @@ def message(one: Known, **changes: Any) -> dict[str, Any]:
     return {"operation": one.operation_id, "run": one.run_id, "outcome": "processed", **changes}
 
 
+def key_of(secret: str) -> str:
+    """The key for acknowledgements, as the public library takes it."""
+    return "whsec_" + b64encode(signing.derived(signing.secret_bytes(secret), b"relay acknowledgement")).decode()
+
+
 def signed(secret: str, body: bytes, *, message_id: str | None = None, age: timedelta = timedelta(0)) -> dict[str, str]:
-    """The headers that the public library of Standard Webhooks makes."""
+    """The headers that the public library of Standard Webhooks makes with the key for acknowledgements."""
+    return signed_with(key_of(secret), body, message_id=message_id, age=age)
+
+
+def signed_with(
+    key: str, body: bytes, *, message_id: str | None = None, age: timedelta = timedelta(0)
+) -> dict[str, str]:
     message_id = message_id or f"msg_{uuid.uuid4().hex}"
     at = datetime.now(UTC) - age
-    signature = Webhook(secret).sign(message_id, at, body.decode())
+    signature = Webhook(key).sign(message_id, at, body.decode())
     return {
         "webhook-id": message_id, "webhook-timestamp": str(int(at.timestamp())), "webhook-signature": signature,
     }  # fmt: skip
@@ -166,10 +183,21 @@ def test_a_word_about_what_was_not_sent_yet_never_moves_it(mine: Caller) -> None
     assert one.now["status"] == "unknown"
 
 
-def test_a_word_about_sends_that_are_proven_not_to_have_arrived_never_moves_it(mine: Caller) -> None:
+def test_that_it_was_processed_ends_what_waits_to_be_sent_again(mine: Caller) -> None:
     one = known(mine)
     rows.settle(one.claim(), Proof.NOT_TAKEN, retry_ms=0)
-    assert "proven not to have arrived" in say(one).json()["detail"]
+    assert one.now["status"] == "prepared"
+    told = say(one).json()
+    assert (told["moved"], told["status"]) == (True, "succeeded")
+    assert told["detail"] == "This settled it: it is succeeded now."
+
+
+def test_that_sends_were_rejected_which_are_proven_not_to_have_arrived_never_moves_it(mine: Caller) -> None:
+    one = known(mine)
+    rows.settle(one.claim(), Proof.NOT_TAKEN, retry_ms=0)
+    told = say(one, outcome="rejected").json()
+    assert (told["moved"], told["status"]) == (False, "prepared")
+    assert "proven not to have arrived" in told["detail"]
     rows.settle(one.claim(), Proof.AMBIGUOUS)
     assert reconcile.sweep().converged == 0
     assert one.now["status"] == "unknown"
@@ -214,6 +242,94 @@ def test_the_same_message_again_is_recorded_once_and_other_content_under_its_id_
     assert words(one) == [("acknowledgement", "processed")]
     assert say(one, message_id="msg_2").status_code == 202
     assert len(words(one)) == 2
+
+
+def test_twenty_words_about_one_operation_are_kept_and_repeats_are_answered_as_before(mine: Caller) -> None:
+    one, other = known(mine), in_status(mine, "unknown")
+    for number in range(MOST_WORDS):
+        assert say(one, message_id=f"msg_{number}").status_code == 202
+    refused = shaped(say(one), 429)
+    assert refused["code"] == "too_many_acknowledgements"
+    assert refused["detail"].startswith("20 acknowledgements of this operation are on record")
+    assert say(one, message_id="msg_7").status_code == 202
+    assert shaped(say(one, message_id="msg_7", outcome="rejected"), 409)["code"] == "message_conflict"
+    assert len(words(one)) == MOST_WORDS
+    assert say(other).json()["moved"] is True, "another operation has its own twenty"
+
+
+def test_what_the_receiver_answered_to_questions_does_not_use_up_its_words(mine: Caller) -> None:
+    one = known(mine)
+    for _ in range(MOST_WORDS):
+        acknowledgements.record(
+            operation_key=Operation.objects.get(run_id=one.run_id).operation_key, run_id=uuid.UUID(one.run_id),
+            source=Source.QUERY, said=Said.UNKNOWN, remote_id=None, detail="", actor="query", status=404,
+        )  # fmt: skip
+    assert say(one).status_code == 202
+
+
+@pytest.mark.django_db(transaction=True)
+def test_those_who_speak_at_once_do_not_get_past_the_twenty(mine: Caller) -> None:
+    one = known(mine)
+    for _ in range(MOST_WORDS - 2):
+        assert say(one).status_code == 202
+    together, statuses = threading.Barrier(6, timeout=20), []
+
+    def speak() -> None:
+        try:
+            connection.ensure_connection()
+            together.wait()
+            statuses.append(say(one).status_code)
+        finally:
+            connections.close_all()
+
+    threads = [threading.Thread(target=speak) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert sorted(statuses) == [202, 202, 429, 429, 429, 429]
+    assert len(words(one)) == MOST_WORDS
+
+
+def captured(by: Caller, data: dict[str, Any]) -> Request:
+    """A delivery of an event with these data, as it goes on the wire."""
+    event_id = rows.event(by, data=data)
+    claimed, _ = claiming.claim(claiming.Walk(), owner="w:1:a", batch=10, ttl_ms=30_000)
+    (delivery,) = (one for one in claimed if ids.render(ids.EVENT, one.content.event_id) == event_id)
+    return wire.request_of(delivery, now=time.monotonic(), timeout_ms=1_000)
+
+
+def test_a_delivery_whose_body_reads_like_an_acknowledgement_is_none(mine: Caller) -> None:
+    one = in_status(mine, "unknown")
+    request = captured(mine, message(one))
+    assert json.loads(request.body) == message(one)
+    headers = {name: value for name, value in request.headers if name.startswith("webhook-")}
+    assert Webhook(SECRET).verify(request.body, headers) == message(one), "it is signed, as a delivery"
+    answer = shaped(Caller().post(PATH, request.body, **headers), 401)
+    assert answer["detail"].startswith("A webhook-id that begins with evt_")
+    assert words(one) == []
+    assert one.now["status"] == "unknown"
+
+
+@pytest.mark.parametrize("message_id", ["evt_1", "qry_1"])
+def test_ids_like_those_of_relays_own_messages_are_refused_whoever_signed(mine: Caller, message_id: str) -> None:
+    one = in_status(mine, "unknown")
+    assert "own messages" in shaped(say(one, message_id=message_id), 401)["detail"]
+    assert words(one) == []
+
+
+@pytest.mark.parametrize("kind", [None, b"relay query"])
+def test_the_endpoints_own_secret_and_the_key_for_questions_sign_no_acknowledgement(
+    mine: Caller, kind: bytes | None
+) -> None:
+    one = in_status(mine, "unknown")
+    body = json.dumps(message(one)).encode()
+    secret = signing.secret_bytes(SECRET)
+    key = "whsec_" + b64encode(secret if kind is None else signing.derived(secret, kind)).decode()
+    answer = shaped(Caller().post(PATH, body, **signed_with(key, body)), 401)
+    assert 'see "Acknowledging later" in docs/receiving.md' in answer["detail"]
+    assert words(one) == []
+    assert Caller().post(PATH, body, **signed(SECRET, body)).status_code == 202
 
 
 def test_one_of_several_signatures_is_enough(mine: Caller) -> None:
@@ -291,6 +407,7 @@ def test_clocks_may_be_some_minutes_apart(mine: Caller, age: timedelta) -> None:
         ({"remote_id": 7}, "remote_id"),
         ({"remote_id": "x" * 256}, "remote_id"),
         ({"detail": ["x"]}, "detail"),
+        ({"detail": "x" * 2_001}, "detail"),
         ({"more": 1}, "more"),
     ],
 )
@@ -311,7 +428,8 @@ def test_what_cannot_be_read_is_malformed(body: bytes, mine: Caller) -> None:
 
 def test_a_body_that_is_too_large_is_refused(mine: Caller) -> None:
     one = in_status(mine, "unknown")
-    assert say(one, detail="x" * 15_000).status_code == 202
+    assert say(one, detail="x" * 2_000).status_code == 202
+    shaped(say(one, detail="x" * 16_000), 422)
     shaped(say(one, detail="x" * 17_000), 413)
 
 
@@ -360,8 +478,10 @@ def test_the_documented_example_works(mine: Caller) -> None:
 def test_the_example_for_receivers_works(mine: Caller) -> None:
     one = in_status(mine, "unknown")
     text = (settings.BASE_DIR / "docs" / "receiving.md").read_text(encoding="utf-8")
-    (block,) = re.findall(r"```python\n(.*?)```", text.partition("## Acknowledging later")[2], re.DOTALL)
+    sections = {section.partition("\n")[0]: section for section in text.split("\n## ")}
     namespace: dict[str, Any] = {}
-    exec(block, namespace)  # noqa: S102 - our own documentation
+    for name in ("Keys for other messages", "Acknowledging later"):
+        (block,) = re.findall(r"```python\n(.*?)```", sections[name], re.DOTALL)
+        exec(block, namespace)  # noqa: S102 - our own documentation
     headers, body = namespace["acknowledgement"](SECRET, one.operation_id, one.run_id, "processed")
     assert Caller().post(PATH, body, **headers).json()["moved"] is True

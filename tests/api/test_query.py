@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import hmac
 import json
+from base64 import b64encode
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import psycopg
 import pytest
 from django.db import connection
-from standardwebhooks import Webhook
+from standardwebhooks import Webhook, WebhookVerificationError
 
-from deliveries import querying
+from deliveries import querying, signing
 from deliveries.endpoints import QUERY_URL_LENGTH
 from deliveries.models import Acknowledgement, Endpoint, Said, Scope
 from ledger.managers.operation import Proof
@@ -45,11 +48,17 @@ def words(operation_id: str) -> list[Acknowledgement]:
     return list(Acknowledgement.objects.filter(run_id=run_id).order_by("acknowledgement_id"))
 
 
+def verified(headers: dict[str, str]) -> Any:
+    """What is asked, as a receiver reads it with the public library of Standard Webhooks."""
+    key = "whsec_" + b64encode(hmac.digest(signing.secret_bytes(SECRET), b"relay query", "sha256")).decode()
+    return Webhook(key).verify(headers["relay-question"], headers)
+
+
 def status(by: Caller, operation_id: str) -> str:
     return str(by.get(f"/v1/operations/{operation_id}").json()["status"])
 
 
-def test_the_question_names_the_operation_and_is_signed_like_a_delivery(mine: Caller) -> None:
+def test_the_question_names_the_operation_in_what_is_signed(mine: Caller) -> None:
     with Receiver(lambda _: says(outcome="unknown")) as receiver:
         operation_id = unknown(mine, f"{receiver.url}ask?key=a%2Fb&operation=mine&empty=")
         ask(mine, operation_id)
@@ -64,12 +73,39 @@ def test_the_question_names_the_operation_and_is_signed_like_a_delivery(mine: Ca
         "event": [shown["event_id"]],
         "run": [shown["run_id"]],
     }
-    assert asked.headers["webhook-id"] == shown["event_id"]
-    assert asked.headers["idempotency-key"] == operation_id
-    assert asked.headers["relay-run-id"] == shown["run_id"]
     assert asked.headers["user-agent"].startswith("Relay")
-    with pytest.raises(json.JSONDecodeError):  # the signature holds; what was signed is empty, and no JSON
-        Webhook(SECRET).verify(asked.body, asked.headers)
+    assert verified(asked.headers) == {"operation": operation_id, "run": shown["run_id"], "event": shown["event_id"]}
+    assert asked.headers["webhook-id"].startswith("qry_")
+    assert not {"idempotency-key", "relay-run-id"} & set(asked.headers), "nothing that could be trusted unsigned"
+
+
+def test_a_question_is_worth_nothing_about_another_operation_nor_as_a_delivery_nor_the_other_way_round(
+    mine: Caller,
+) -> None:
+    with Receiver(lambda _: says(outcome="unknown")) as receiver:
+        operation_id = unknown(mine, receiver.url)
+        ask(mine, operation_id)
+        ask(mine, operation_id)
+    asked, again = receiver.requests
+    assert asked.headers["webhook-id"] != again.headers["webhook-id"], "who drops duplicates by it still answers"
+    question = asked.headers["relay-question"]
+    for name, value in (
+        ("relay-question", question.replace("/deliver/1", "/deliver/2")),
+        ("webhook-id", again.headers["webhook-id"]),
+        ("webhook-timestamp", str(int(asked.headers["webhook-timestamp"]) - 1)),
+    ):
+        with pytest.raises(WebhookVerificationError):
+            verified({**asked.headers, name: value})
+    for body in (question, ""):
+        with pytest.raises(WebhookVerificationError):
+            Webhook(SECRET).verify(body, asked.headers)
+    now = datetime.now(UTC)
+    delivered = {
+        "webhook-id": "evt_1", "webhook-timestamp": str(int(now.timestamp())),
+        "webhook-signature": Webhook(SECRET).sign("evt_1", now, question), "relay-question": question,
+    }  # fmt: skip
+    with pytest.raises(WebhookVerificationError):
+        verified(delivered)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +113,7 @@ def test_the_question_names_the_operation_and_is_signed_like_a_delivery(mine: Ca
 )
 def test_an_authoritative_answer_settles_it(mine: Caller, answer: str, then: str) -> None:
     def reply(received: Received) -> Answer:
-        return says(outcome=answer, remote_id="booking-7", operation=received.headers["idempotency-key"])
+        return says(outcome=answer, remote_id="booking-7", operation=verified(received.headers)["operation"])
 
     with Receiver(reply) as receiver:
         operation_id = unknown(mine, receiver.url)

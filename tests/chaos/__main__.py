@@ -161,12 +161,13 @@ def _acknowledge(world: World, secret: str, record: Record) -> bool:
     from deliveries import signing
 
     body = json.dumps({"operation": record.operation_id, "run": record.run_id, "outcome": "processed"}).encode()
+    key = signing.derived(signing.secret_bytes(secret), signing.ACKNOWLEDGEMENT)
     message, now = f"ack-{record.body_sha256[:20]}-{record.attempt}", int(time.time())
     headers = {
         "content-type": "application/json",
         "webhook-id": message,
         "webhook-timestamp": str(now),
-        "webhook-signature": signing.sign(signing.secret_bytes(secret), message, now, body),
+        "webhook-signature": signing.sign(key, message, now, body),
     }
     try:
         answer = requests.post(f"{world.url}/v1/acknowledgements", data=body, headers=headers, timeout=5)

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import urlsplit
 
 from tests.history.wire import Arrival
 from tests.receiver import Received, Receiver, _Ended, _parse, _receive, _reset_on_close
@@ -156,11 +156,10 @@ class ChaosReceiver(Receiver):
         record.complete = True
 
     def _answer_question(self, connection: socket.socket, received: Received) -> None:
-        asked = parse_qs(urlsplit(received.path).query)
-        wanted = {value for values in asked.values() for value in values}
+        wanted = json.loads(received.headers["relay-question"])["operation"]
         with self._lock:
             self.questions += 1
-            acted = any(one.acted for one in self.records if one.operation_id in wanted)
+            acted = any(one.acted for one in self.records if one.operation_id == wanted)
         body = json.dumps({"outcome": "processed" if acted else "never_arrived"}).encode()
         connection.sendall(_response(200, body))
 

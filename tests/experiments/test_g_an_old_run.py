@@ -12,6 +12,7 @@ import pytest
 import requests
 from standardwebhooks.webhooks import Webhook
 
+from deliveries import signing
 from deliveries.models import Acknowledgement
 from ledger.managers import lease, operation, task, unknown
 from ledger.managers.operation import Proof, Settlement
@@ -70,7 +71,8 @@ def called_back(web: Web, secret: str, operation_id: str, run_id: uuid.UUID) -> 
 def _sign(secret: str, message_id: str, at: int, body: str) -> str:
     from datetime import UTC, datetime
 
-    return str(Webhook(secret).sign(message_id, datetime.fromtimestamp(at, UTC), body))
+    key = signing.derived(signing.secret_bytes(secret), signing.ACKNOWLEDGEMENT)
+    return str(Webhook(key).sign(message_id, datetime.fromtimestamp(at, UTC), body))
 
 
 def test_a_receivers_word_about_an_old_run_is_kept_and_moves_neither_run(tenant: str) -> None:

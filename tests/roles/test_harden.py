@@ -27,6 +27,18 @@ LEGACY = "somebody"
 pytestmark = pytest.mark.timeout(240)
 
 
+DELIVER = """
+from deliveries import endpoints, reconcile, submit
+from deliveries.dispatch import claiming, settling
+endpoints.create("default", {"url": "https://example.com/"})
+submit.submit([submit.NewEvent("default", "a", b"1")])
+found, _ = claiming.claim(claiming.Walk(), owner="o", batch=1, ttl_ms=30_000)
+settling.give_back([one.claim for one in found], owner="o")
+print(len(found), reconcile.sweep().expired)
+"""
+"""Submit, claim, settle and sweep: every one of them calls a function of the database."""
+
+
 class Server:
     """A PostgreSQL that knows nothing of Relay's roles, with a database `relay` of somebody's."""
 
@@ -112,8 +124,12 @@ def test_a_database_of_ones_own_is_hardened_by_its_owner_and_keeps_its_rows(serv
     assert str(server.scalar(f"SELECT rolpassword FROM pg_authid WHERE rolname = '{roles.RUNTIME}'")).startswith(
         "SCRAM"
     )
-    strangers = "SELECT count(*) FROM pg_proc WHERE proname LIKE 'ledger%' AND proowner <> 'relay_owner'::regrole"
+    strangers = (
+        "SELECT count(*) FROM pg_proc WHERE pronamespace = 'public'::regnamespace"
+        " AND proowner <> 'relay_owner'::regrole"
+    )
     assert server.scalar(strangers) == 0
+    assert server.done("shell", "--no-imports", "-c", DELIVER, user=roles.RUNTIME).split() == ["1", "0"]
 
     again = server.done("harden", user=SUPERUSER)
     assert "Made " not in again
@@ -122,6 +138,7 @@ def test_a_database_of_ones_own_is_hardened_by_its_owner_and_keeps_its_rows(serv
     assert "relay.W002" not in server.done("check", "--database=default", user=roles.RUNTIME)
     server.done("createkey", "made by the runtime", user=roles.RUNTIME)
     server.done("migrate", "--verbosity=0", user=roles.RUNTIME, RELAY_MIGRATE_DATABASE_URL=server.url(roles.MIGRATOR))
+    assert server.done("shell", "--no-imports", "-c", DELIVER, user=roles.RUNTIME).split() == ["1", "0"]
     assert server.scalar("SELECT count(*) FROM deliveries_api_key") == 2
     with server.connect(roles.RUNTIME) as runtime, pytest.raises(psycopg.errors.InsufficientPrivilege):
         runtime.execute("DELETE FROM ledger_run")

@@ -11,6 +11,7 @@ from django.db import connection
 from ledger import functions
 from ledger.statements import SCHEMA, Statement
 from relay.functions import STATEMENTS, install, missing
+from relay.roles import RUNTIME
 from tests.support.database import unguarded
 
 pytestmark = pytest.mark.django_db
@@ -65,12 +66,25 @@ def test_a_function_that_somebody_changed_by_hand_is_made_anew() -> None:
 def test_a_function_that_is_not_wanted_any_more_lives_on_through_one_rollout() -> None:
     old = Statement("lease.forgotten", "/* relay: lease.forgotten */ UPDATE ledger_lease SET epoch = epoch WHERE false"
                                        " RETURNING run_id")  # fmt: skip
+    another = Statement("lease.another", "UPDATE ledger_lease SET epoch = epoch WHERE false RETURNING run_id")
     assert made_by(old) == [old.function]
     with unguarded():
+        for _ in range(3):  # several replicas of one version, one after another
+            install()
+            assert old.function in catalog("1"), "workers of the version before may still call it"
+        assert functions.install([*STATEMENTS, another]) == [another.function]
+        assert old.function not in catalog("1"), "that was two versions ago"
         install()
-        assert old.function in catalog("1"), "workers of the version before may still call it"
-        install()
-        assert old.function not in catalog("1")
+        assert another.function in catalog("1"), "a version that is rolled back to takes nothing from its successor"
+
+
+def test_a_function_that_this_role_may_not_call_is_as_good_as_missing() -> None:
+    some = next(iter(WRITERS.values()))
+    with unguarded(), connection.cursor() as cursor:
+        cursor.execute(f"SELECT oid::regprocedure::text FROM pg_proc WHERE proname = '{some.function}'")  # noqa: S608
+        (signature,) = cursor.fetchone() or ("",)
+        cursor.execute(f"REVOKE EXECUTE ON FUNCTION {signature} FROM {RUNTIME}")
+    assert missing() == [some.function]
 
 
 def test_a_name_that_is_not_qualified_is_an_error_when_the_function_is_made() -> None:

@@ -73,7 +73,6 @@ class RecordingSink(Sink):
         self.moments: list[datetime] = []
 
     def take(self, request: Arrived, transport: asyncio.Transport) -> None:
-        operation = request.headers["idempotency-key"]
         if request.head.startswith(b"GET "):
             asked = parse_qs(urlsplit(request.path).query)["operation"][0]
             known = any(asked in acted for acted in self.effects.values())
@@ -81,6 +80,7 @@ class RecordingSink(Sink):
             answer = json.dumps({"operation": asked, "outcome": "processed" if known else "never_arrived"}).encode()
             transport.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(answer), answer))
             return
+        operation = request.headers["idempotency-key"]
         acted = self.effects.setdefault(request.path, [])
         if operation not in acted:
             acted.append(operation)

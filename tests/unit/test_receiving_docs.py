@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from standardwebhooks import Webhook
 
 from deliveries import querying, signing
 from deliveries.models import Said
@@ -41,26 +42,46 @@ def receiver() -> Iterator[str]:
         thread.join(5)
 
 
-def signed(body: bytes) -> Headers:
+def deliver(url: str, body: bytes) -> Answer:
     now = int(time.time())
-    return (
+    headers: Headers = (
         ("webhook-id", "evt_1"),
         ("webhook-timestamp", str(now)),
         ("webhook-signature", signing.sign(signing.secret_bytes(SECRET), "evt_1", now, body)),
         ("idempotency-key", OPERATION),
     )
+    return fetch("POST", url, headers, body=body, timeout_ms=5000, policy=LOOPBACK)
 
 
-def send(method: str, url: str, body: bytes = b"") -> Answer:
-    return fetch(method, url, signed(body), body=body, timeout_ms=5000, policy=LOOPBACK)
+def ask(url: str, operation: str = OPERATION, **changed: str) -> Answer:
+    """Ask as Relay does; `changed` are headers that somebody changed on the way."""
+    headers = dict(querying._signed({"operation": operation}, signing.secret_bytes(SECRET), int(time.time())))
+    headers |= {name.replace("_", "-"): value for name, value in changed.items()}
+    return fetch("GET", url, tuple(headers.items()), timeout_ms=5000, policy=LOOPBACK)
 
 
 def test_the_documented_receiver_takes_deliveries_and_says_what_became_of_them(receiver: str) -> None:
-    question = querying.url_of(receiver, operation=OPERATION, event="evt_1", run="r")
-    before = querying.understood(send("GET", question), OPERATION)
+    before = querying.understood(ask(receiver), OPERATION)
     assert (before.said, before.status) == (Said.NEVER_ARRIVED, 200)
 
-    assert send("POST", receiver, b'{"n": 1}').status == 204
-    after = querying.understood(send("GET", question), OPERATION)
+    assert deliver(receiver, b'{"n": 1}').status == 204
+    after = querying.understood(ask(receiver), OPERATION)
     assert (after.said, after.remote_id) == (Said.PROCESSED, "booking-1")
-    assert json.loads(send("GET", question).body)["operation"] == OPERATION
+    assert json.loads(ask(receiver).body)["operation"] == OPERATION
+
+
+def test_the_documented_receiver_tells_what_was_signed_and_nothing_else(receiver: str) -> None:
+    assert deliver(receiver, b'{"n": 1}').status == 204
+    other = OPERATION.replace("/1", "/2")
+    url = querying.url_of(receiver, operation=OPERATION, event="evt_1", run="r")
+    assert json.loads(ask(url, other).body) == {"operation": other, "outcome": "never_arrived"}
+    assert ask(receiver, other, relay_question=json.dumps({"operation": OPERATION})).status is None
+
+
+def test_the_documented_lines_verify_a_question_with_the_public_library() -> None:
+    headers = dict(querying._signed({"operation": OPERATION}, signing.secret_bytes(SECRET), int(time.time())))
+    names: dict[str, Any] = {"headers": headers, "Webhook": Webhook}
+    for block in re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(), re.DOTALL):
+        if "def key_for" in block or "question = " in block:
+            exec(block.replace("whsec_…", SECRET), names)  # noqa: S102 - our own documentation
+    assert names["operation"] == OPERATION

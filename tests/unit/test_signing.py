@@ -9,7 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from standardwebhooks import Webhook
 
-from deliveries.signing import BadSecret, is_timely, new_secret, secret_bytes, sign, verify
+from deliveries.signing import (
+    ACKNOWLEDGEMENT,
+    QUERY,
+    BadSecret,
+    derived,
+    is_timely,
+    new_secret,
+    secret_bytes,
+    sign,
+    verify,
+)
 
 _PUBLISHED = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
@@ -62,6 +72,22 @@ def test_the_public_library_accepts_either_of_two_signatures_during_rotation() -
     for secret in (old, new):
         headers = {"webhook-id": "evt_1", "webhook-timestamp": str(now), "webhook-signature": both}
         assert Webhook(secret).verify(b"{}", headers) == {}
+
+
+@pytest.mark.parametrize(
+    ("kind", "key"),
+    [
+        (ACKNOWLEDGEMENT, "4PK8NcD4v1FLPL9iqeuR2nvLLxnM4QfJZ9BbqS5vK14="),
+        (QUERY, "CC/kEX6F0jIRaOoPzvjqGtdZ86Sq0mqtzilST1ZWZ3o="),
+    ],
+)
+def test_the_key_of_a_kind_of_messages_is_the_same_for_ever(kind: bytes, key: str) -> None:
+    assert base64.b64encode(derived(bytes(range(32)), kind)).decode() == key
+
+
+def test_the_name_of_a_kind_never_reads_like_something_that_is_signed() -> None:
+    with pytest.raises(ValueError, match="full stop"):
+        derived(bytes(32), b"evt_1.7.{}")
 
 
 def test_a_new_secret_holds_32_random_bytes() -> None:

@@ -13,6 +13,7 @@ from django.db.migrations.executor import MigrationExecutor
 from relay import functions, grants
 from relay.commands import DatabaseCommand
 from relay.database import as_migrator
+from relay.server_account import tell
 
 MIGRATING = 0x52656C61794D6967  # "RelayMig"
 
@@ -27,13 +28,15 @@ class Command(DatabaseCommand, migrate.Command):
     def handle(self, *args: Any, **options: Any) -> None:
         with as_migrator():
             try:
+                if options["plan"] or options["check_unapplied"]:
+                    super().handle(*args, **options)
+                    return
                 with _in_turn():
                     super().handle(*args, **options)
-                    if not options["plan"]:
-                        if _is_whole():
-                            functions.install()
-                        grants.apply()
-            except DatabaseError as refused:
+                    if _is_whole():
+                        functions.install()
+                    grants.apply()
+            except (DatabaseError, psycopg.Error) as refused:
                 if not _lacks_a_right(refused):
                     raise
                 raise CommandError(
@@ -49,7 +52,10 @@ def _in_turn() -> Iterator[None]:
     A lock of the session: it goes with the connection too, whatever became of us.
     """
     with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_lock(%s)", [MIGRATING])
+        cursor.execute("SELECT pg_try_advisory_lock(%s)", [MIGRATING])
+        if cursor.fetchone() != (True,):
+            tell("Somebody else migrates this database; waiting until that is done.")
+            cursor.execute("SELECT pg_advisory_lock(%s)", [MIGRATING])
     try:
         yield
     finally:
