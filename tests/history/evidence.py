@@ -110,7 +110,10 @@ def _converged(seen: Folded, entry: Entry) -> None:
     said = {
         word["said"]
         for word in words(seen, key)
-        if word["run_id"] == entry.row["run_id"] and (word["said"] != "never_arrived" or word["source"] == "query")
+        if word["run_id"] == entry.row["run_id"]
+        and seen.said[word["acknowledgement_id"]] < entry.seq
+        and (word["covers"] == entry.row["attempts"] if word["said"] == "never_arrived" else word["covers"] > 0)
+        and (word["said"] != "never_arrived" or word["source"] == "query")
     }
     attempts = seen.of_operation("deliveries_attempt", key)
     late = any(row["late"] and effect(row) is Effect.ACCEPTED for row in attempts)

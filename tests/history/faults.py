@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 from tests.history.forging import (
     arrive,
@@ -23,7 +24,7 @@ from tests.history.forging import (
     swap,
     with_entries,
 )
-from tests.history.journal import KEYS, History
+from tests.history.journal import KEYS, Entry, History
 from tests.history.recording import Recording
 from tests.history.rules import Rule
 
@@ -105,9 +106,9 @@ def a_terminal_status_is_left(true: Recording) -> Recording:
 
 
 @breaks(Rule.MOVE)
-def a_prepared_operation_succeeds_at_once(true: Recording) -> Recording:
+def a_prepared_operation_fails_at_once(true: Recording) -> Recording:
     entry = first(true, CLAIM)
-    return rewrite(true, entry, status="succeeded")
+    return rewrite(true, entry, status="failed_final")
 
 
 @breaks(Rule.MOVER)
@@ -304,3 +305,69 @@ def what_arrived_is_recorded_as_not_sent(true: Recording) -> Recording:
 @breaks(Rule.FALSE_RECEIPT)
 def a_success_was_never_answered_with_2xx(true: Recording) -> Recording:
     return arrive(true, *(replace(one, answered=500) if one.answered == 200 else one for one in true.arrivals))
+
+
+@breaks(Rule.FALSE_NON_DELIVERY)
+def what_was_answered_200_is_recorded_as_refused(true: Recording) -> Recording:
+    return arrive(true, *(replace(one, answered=200) if one.answered == 400 else one for one in true.arrivals))
+
+
+@breaks(Rule.EXPIRED)
+def it_was_settled_ten_seconds_after_its_lease_had_expired(true: Recording) -> Recording:
+    settled = first(true, moved("ledger_lease", "operation.settle"))
+    term = [one for one in true.history.entries if one.key == settled.key and one.seq < settled.seq][-1]
+    return rewrite(true, term, expires_at=(settled.at - timedelta(seconds=10)).isoformat())
+
+
+@breaks(Rule.EXPIRED)
+def a_lease_that_ran_out_is_renewed(true: Recording) -> Recording:
+    settled = first(true, moved("ledger_lease", "operation.settle"))
+    term = [one for one in true.history.entries if one.key == settled.key and one.seq < settled.seq][-1]
+    ran_out = rewrite(true, term, expires_at=(settled.at - timedelta(seconds=10)).isoformat())
+    return swap(ran_out, replace(next(one for one in ran_out.history.entries if one.seq == settled.seq),
+                                 statement="lease.renew"))  # fmt: skip
+
+
+def _said(true: Recording, after: Entry, **values: Any) -> Entry:
+    """A word about the operation of `after`, on record since then."""
+    word = {
+        "acknowledgement_id": 10**9, "operation_key": after.key[1], "run_id": after.row["run_id"], "source": "query",
+        "message_id": None, "covers": after.row["attempts"], "remote_id": None, "detail": "", "actor": "a receiver",
+        "http_status": 200, "received_at": after.at.isoformat(), **values,
+    }  # fmt: skip
+    return replace(
+        after, seq=after.seq + 1, txid=after.txid + 1, table="deliveries_acknowledgement", op="INSERT", old=None,
+        new=word, statement="acknowledgement.record",
+    )  # fmt: skip
+
+
+def _put_back(true: Recording) -> Recording:
+    """What is unknown to the end is prepared again, as if its receiver had said that nothing arrived."""
+    entry = first(true, lambda one: one.op == "UPDATE" and one.row.get("status") == "unknown" and stays(true, one))
+    revision = last(true, entry).row["revision"] + 1
+    return ends_with(true, entry, statement="unknown.converge", status="prepared", ambiguous=False, revision=revision)
+
+
+@breaks(Rule.STICKY)
+def that_nothing_arrived_was_said_about_no_send(true: Recording) -> Recording:
+    put_back = _put_back(true)
+    end = put_back.history.entries[-1]
+    word = _said(put_back, replace(end, seq=end.seq - 2), said="never_arrived", covers=0)
+    return with_entries(put_back, [*put_back.history.entries[:-1], word, end], {word.key: word.row})
+
+
+@breaks(Rule.STICKY)
+def that_nothing_arrived_was_said_only_afterwards(true: Recording) -> Recording:
+    put_back = _put_back(true)
+    word = _said(put_back, put_back.history.entries[-1], said="never_arrived")
+    return with_entries(put_back, [*put_back.history.entries, word], {word.key: word.row})
+
+
+@breaks(Rule.AFTER_PROOF)
+def it_was_claimed_again_although_its_receiver_had_processed_it(true: Recording) -> Recording:
+    again = first(true, lambda one: CLAIM(one) and one.row["attempts"] == 2)
+    word = _said(true, replace(again, seq=again.seq - 2), said="processed", covers=1)
+    entries = [one if one.seq < again.seq else replace(one, seq=one.seq + 2) for one in true.history.entries]
+    word = replace(word, seq=again.seq)
+    place = next(index for index, one in enumerate(entries) if one.seq > again.seq)
+    return with_entries(true, [*entries[:place], word, *entries[place:]], {word.key: word.row})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from ledger.states import OPERATION_MOVES, OPERATION_TERMINAL, RUN_MOVES, RUN_TERMINAL, Move
@@ -40,6 +40,10 @@ BORN: Mapping[str, Mapping[str, Any]] = {
 }
 
 
+JUDGED_BEFORE = timedelta(seconds=2)
+"""How much later than it judged a statement may write, on a machine that is busy."""
+
+
 @dataclass(frozen=True, slots=True)
 class Claim:
     """A claim as it was journalled."""
@@ -60,6 +64,10 @@ class Folded:
     by_commit: dict[tuple[str, int], list[Entry]] = field(default_factory=lambda: defaultdict(list))
     endpoints: dict[Any, list[Entry]] = field(default_factory=lambda: defaultdict(list))
     violations: list[Violation] = field(default_factory=list)
+    said: dict[Any, int] = field(default_factory=dict)
+    """When each word of a receiver came to be on record: the `seq` of its entry, by its key."""
+    taken: dict[Any, int] = field(default_factory=dict)
+    """When it first was on record that an operation was taken, by a late report or its receiver's word."""
     _by_operation: dict[str, dict[Any, list[Row]]] = field(default_factory=dict)
 
     def accuse(self, rule: Rule, entry: Entry, what: str) -> None:
@@ -151,10 +159,22 @@ def _row(seen: Folded, entry: Entry) -> None:
             _operation(seen, entry)
         case "deliveries_endpoint":
             seen.endpoints[entry.key[1]].append(entry)
+        case "deliveries_attempt" if entry.row["late"] and entry.row["classification"] == "accepted":
+            seen.taken.setdefault(entry.row["operation_key"], entry.seq)
+        case "deliveries_acknowledgement":
+            _word(seen, entry)
         case "ledger_takeover" if entry.op == "INSERT":
             terms = [one for one in seen.beside(entry, "ledger_lease") if one.row["run_id"] == entry.row["run_id"]]
             if not any(_displaces(one) and one.row["epoch"] == entry.row["epoch"] for one in terms):
                 seen.accuse(Rule.TAKEOVER, entry, f"no lease was taken over for epoch {entry.row['epoch']}")
+
+
+def _word(seen: Folded, entry: Entry) -> None:
+    word = entry.row
+    seen.said.setdefault(entry.key[1], entry.seq)
+    operation = seen.last["ledger_operation"].get(word["operation_key"], {})
+    if word["said"] == "processed" and word["covers"] > 0 and word["run_id"] == operation.get("run_id"):
+        seen.taken.setdefault(word["operation_key"], entry.seq)
 
 
 def _changed(seen: Folded, entry: Entry, old: Row, new: Row) -> None:
@@ -198,6 +218,11 @@ def _lease(seen: Folded, entry: Entry) -> None:
         seen.accuse(Rule.EPOCH, entry, f"epoch {old['epoch']} became {new['epoch']}")
     if new["owner"] is not None and new["owner"] != old["owner"] and risen <= 0:
         seen.accuse(Rule.OWNER, entry, f"{new['owner']} holds epoch {new['epoch']}, which was {old['owner']}'s")
+    if entry.statement in {"lease.renew", "operation.settle"}:
+        # Both clocks are the statement's own: it judges, and a little later it writes.
+        late = datetime.fromisoformat(new["updated_at"]) - datetime.fromisoformat(old["expires_at"])
+        if late > JUDGED_BEFORE:
+            seen.accuse(Rule.EXPIRED, entry, f"{entry.statement} wrote {late} after its end")
     if _displaces(entry):
         if datetime.fromisoformat(old["expires_at"]) > entry.at:
             seen.accuse(Rule.STOLEN, entry, f"{old['owner']} held it until {old['expires_at']}")
@@ -229,6 +254,12 @@ def _operation(seen: Folded, entry: Entry) -> None:
 
 def _claimed(seen: Folded, entry: Entry) -> None:
     new = entry.row
+    given_back = any(
+        one.key == entry.key and one.seq > entry.seq and one.row["dispatch_owner"] is None
+        for one in seen.beside(entry, "ledger_operation")
+    )
+    if seen.taken.get(entry.key[1], entry.seq) < entry.seq and not given_back:
+        seen.accuse(Rule.AFTER_PROOF, entry, f"attempt {new['attempts']} was begun, and an earlier one was taken")
     terms = [one.row for one in seen.beside(entry, "ledger_lease") if one.row["run_id"] == new["run_id"]]
     lease = terms[-1] if terms else seen.last["ledger_lease"].get(new["run_id"])
     epoch = new.get("dispatch_epoch", None if lease is None else lease["epoch"])

@@ -24,6 +24,7 @@ class Rule(StrEnum):
     EPOCH = "an epoch rises by one at each acquire or takeover, and never falls"
     OWNER = "a new owner is a new epoch"
     STOLEN = "a lease that has not expired is not taken"
+    EXPIRED = "a lease that has expired is neither renewed nor settled under"
     TAKEOVER = "who displaces an owner leaves a takeover of that term, and nobody else does"
     CLAIM = "a claim names the owner and epoch that its lease has at that moment"
     COUNT = "a claim is one more attempt; only one that is given back is one less"
@@ -34,13 +35,14 @@ class Rule(StrEnum):
     STICKY = "unknown is left only by acceptance, an authoritative word or a person"
     FORGOTTEN = "that an attempt was ambiguous is forgotten only where the receiver says that none arrived"
     RESENT = "what may have arrived is not sent again by itself to who does not drop duplicates"
+    AFTER_PROOF = "nothing is sent again once it is on record that a send was taken"
     FAILED = "a delivery fails only with proof that it was not taken, or by a person"
     RUN = "a run ends as its operations do"
     LOST = "every accepted event ends delivered, failed, cancelled or visibly unknown"
     UNCLAIMED_ARRIVAL = "what arrives was claimed before with that number and epoch"
     REPEATED_ARRIVAL = "each attempt arrives once"
     UNRECORDED_ARRIVAL = "what arrived has its attempt on record, or is still claimed"
-    FALSE_NON_DELIVERY = "what is recorded as not sent did not arrive"
+    FALSE_NON_DELIVERY = "what is recorded as not sent did not arrive, and what is recorded as refused was refused"
     FALSE_RECEIPT = "what is recorded as accepted was answered 2xx by the receiver"
 
 

@@ -69,7 +69,13 @@ def _receipts(seen: Folded, attempts: Attempts, arrived: Arrived) -> None:
         for number, row in attempts.get(key, {}).items():
             answers = [one.answered for one in arrived.get((key, number), ()) if one.epoch == row["epoch"]]
             taken = taken or any(answer is not None and 200 <= answer < 300 for answer in answers)
+            heard = [answer for answer in answers if answer is not None]
             accepted = row["verdict"] == ANSWERED and evidence.effect(row) is Effect.ACCEPTED
+            if row["verdict"] == ANSWERED and not accepted and heard and row["http_status"] not in heard:
+                what = f"attempt {number} is recorded as answered {row['http_status']}; the receiver answered {heard}"
+                seen.violations.append(
+                    Violation(Rule.FALSE_NON_DELIVERY, "deliveries_attempt", row["attempt_id"], what)
+                )
             if accepted and row["http_status"] not in answers:
                 what = f"attempt {number} is recorded as answered {row['http_status']}; the receiver answered {answers}"
                 seen.violations.append(Violation(Rule.FALSE_RECEIPT, "deliveries_attempt", row["attempt_id"], what))
