@@ -24,6 +24,8 @@ KINDS: Mapping[str, str] = {
     "attempt_epochs_rise": "the epochs of an operation's attempts do not fall",
     "succeeded_proof": "what succeeded has an accepted attempt, a receiver's word or a person's decision",
     "failed_proof": "what failed is proven not taken by every attempt, a receiver's word or a person's decision",
+    "failed_though_taken": "what failed has no accepted attempt on record, unless a person gave it up",
+    "doubt_forgotten": "what waits to be sent again is cleared of every send that may have been taken",
     "unknown_reason": "what is unknown has an attempt that may have been taken",
     "content": "what an operation sends exists",
     "content_digest": "an operation's digest is its event's",

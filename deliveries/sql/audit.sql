@@ -63,19 +63,25 @@ WITH stretch AS MATERIALIZED (
            max(attempt.epoch) OVER (PARTITION BY attempt.operation_key ORDER BY attempt.number
                                     ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS former_epoch
     FROM stretch JOIN deliveries_attempt AS attempt ON attempt.operation_key = stretch.operation_key
+), said AS MATERIALIZED (
+    -- A word counts for its own run, and about the sends that it covers.
+    SELECT stretch.operation_key, bool_or(word.said = 'processed' AND word.covers > 0) AS taken,
+           bool_or(word.said = 'rejected' AND word.covers > 0) AS refused,
+           max(word.covers) FILTER (WHERE word.said = 'never_arrived' AND word.source = 'query') AS cleared
+    FROM stretch JOIN deliveries_acknowledgement AS word
+         ON word.operation_key = stretch.operation_key AND word.run_id = stretch.run_id
+    GROUP BY stretch.operation_key
 ), counted AS MATERIALIZED (
     SELECT attempts.operation_key, count(*) AS attempts, count(DISTINCT attempts.number) AS numbers,
            count(DISTINCT attempts.number) FILTER (WHERE attempts.number BETWEEN 1 AND stretch.ended) AS ended,
            min(attempts.number) AS lowest, max(attempts.number) AS highest, max(attempts.epoch) AS epoch,
            bool_or(attempts.epoch < attempts.former_epoch) AS falls,
            bool_or(attempts.classification = ANY(%(accepted)b::text[])) AS accepted,
-           bool_and(attempts.classification = ANY(%(refused)b::text[])) AS refused
-    FROM attempts JOIN stretch USING (operation_key) GROUP BY attempts.operation_key
-), said AS MATERIALIZED (
-    SELECT stretch.operation_key, bool_or(word.said = 'processed') AS taken,
-           bool_or(word.said = 'rejected' OR (word.said = 'never_arrived' AND word.source = 'query')) AS refused
-    FROM stretch JOIN deliveries_acknowledgement AS word ON word.operation_key = stretch.operation_key
-    GROUP BY stretch.operation_key
+           bool_and(attempts.classification = ANY(%(refused)b::text[])) AS refused,
+           bool_and(attempts.classification = ANY(%(refused)b::text[])
+                    OR attempts.number <= coalesce(said.cleared, 0)) AS cleared
+    FROM attempts JOIN stretch USING (operation_key) LEFT JOIN said USING (operation_key)
+    GROUP BY attempts.operation_key
 ), decided AS MATERIALIZED (
     SELECT stretch.operation_key, bool_or(resolution.decision = 'succeeded') AS taken,
            bool_or(resolution.decision = 'failed') AS refused
@@ -87,6 +93,8 @@ WITH stretch AS MATERIALIZED (
            coalesce(counted.ended, 0) AS recorded_ended, coalesce(counted.lowest, 1) AS lowest,
            coalesce(counted.highest, 0) AS highest, counted.epoch, counted.falls,
            coalesce(counted.accepted, false) AS accepted, coalesce(counted.refused, false) AS refused,
+           coalesce(counted.cleared, true) AS cleared, coalesce(decided.refused, false) AS given_up,
+           coalesce(said.taken, false) AS processed,
            coalesce(said.taken, false) OR coalesce(decided.taken, false) AS vouched,
            coalesce(said.refused, false) OR coalesce(decided.refused, false) AS denied,
            lease.epoch AS lease_epoch, event.event_id, event.digest
@@ -124,10 +132,17 @@ UNION ALL
 SELECT 'failed_proof', judged.operation_key::text, 'not every attempt is proven not taken, and nobody else says so',
        NULL
 FROM judged WHERE judged.status = 'failed_final' AND judged.attempts > 0 AND judged.recorded > 0
-              AND NOT judged.refused AND NOT judged.denied
+              AND NOT judged.cleared AND NOT judged.denied
+UNION ALL
+SELECT 'failed_though_taken', judged.operation_key::text, 'an attempt of it was accepted', NULL
+FROM judged WHERE judged.status = 'failed_final' AND judged.accepted AND NOT judged.given_up
+UNION ALL
+SELECT 'doubt_forgotten', judged.operation_key::text,
+       'an attempt may have been taken, and nobody has said since that it never arrived', NULL
+FROM judged WHERE judged.status = 'prepared' AND NOT judged.cleared
 UNION ALL
 SELECT 'unknown_reason', judged.operation_key::text, 'every attempt of it is proven not taken', NULL
-FROM judged WHERE judged.status = 'unknown' AND judged.recorded > 0 AND judged.refused
+FROM judged WHERE judged.status = 'unknown' AND judged.recorded > 0 AND judged.refused AND NOT judged.processed
               -- Reported late a moment ago: the next sweep converges it.
               AND NOT EXISTS (
                   SELECT FROM ledger_fenced_write AS late

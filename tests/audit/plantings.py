@@ -136,6 +136,8 @@ PLANTINGS: dict[str, Planting] = {
     ),
     "succeeded_proof": Planting("delivered", ATTEMPT.format("classification = 'rejected'")),
     "failed_proof": Planting("refused", ATTEMPT.format("classification = 'server_error'")),
+    "failed_though_taken": Planting("refused", ATTEMPT.format("classification = 'accepted'"), _also("failed_proof")),
+    "doubt_forgotten": Planting("retried", ATTEMPT.format("classification = 'unknown'")),
     "unknown_reason": Planting("unknown", ATTEMPT.format("classification = 'not_sent'")),
     "content": Planting("waiting", OPERATION.format(f"request_ref = {NOBODY}")),
     "content_digest": Planting("waiting", OPERATION.format("request_digest = '\\x00'")),
