@@ -123,9 +123,9 @@ def converge(operation_keys: Sequence[int]) -> dict[int, Applied[Settled] | Reje
 
     An acceptance that was reported late ends an operation as succeeded. Otherwise the newest decision of the receiver
     counts: processed (succeeded) or rejected (failed); and where there is none, that it never arrived (prepared again,
-    or failed when no tries are left; one whose sends keep losing their worker stays unknown, for a person). Otherwise,
-    when every attempt that was ever begun proves that it was not taken, the operation is what it would have been had
-    the last of them reported in time. A late refusal of one send proves nothing about another one.
+    or failed when no tries are left). Otherwise, when every attempt that was ever begun proves that it was not taken,
+    the operation is what it would have been had the last of them reported in time. A late refusal of one send proves
+    nothing about another one. Neither of these two moves one whose sends keep losing their worker: that is for a person.
     What is being sent at this moment is left alone.
     """
     endpoints: dict[uuid.UUID, Endpoint] = {}
@@ -173,7 +173,8 @@ def _converge(candidate: _Evidence, endpoint: Endpoint) -> Applied[Settled] | Re
     lease.await_holders([candidate.run_id])
     for one in _evidence([candidate.operation_key]):
         proof = _proof(one)
-        if one.said == Said.NEVER_ARRIVED and not _is_late(one) and one.losses >= settings.RELAY_POISON_LOSSES:
+        # Quarantined: only that it was taken, the receiver's decision, or a person moves it on.
+        if one.losses >= settings.RELAY_POISON_LOSSES and not _is_decided(one):
             return None
         answer = unknown.converge(
             operation_key=one.operation_key,
@@ -192,6 +193,10 @@ def _converge(candidate: _Evidence, endpoint: Endpoint) -> Applied[Settled] | Re
 
 def _is_late(one: _Evidence) -> bool:
     return one.late_number is not None
+
+
+def _is_decided(one: _Evidence) -> bool:
+    return _is_late(one) or one.said in {Said.PROCESSED, Said.REJECTED}
 
 
 def _proof(one: _Evidence) -> Proof:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from django.conf import settings
+
 from deliveries.outcomes import ROWS, Effect
 from deliveries.queries import DELIVERIES
 from ledger import audit
@@ -26,7 +28,7 @@ KINDS: Mapping[str, str] = {
     "failed_proof": "what failed is proven not taken by every attempt, a receiver's word or a person's decision",
     "failed_though_taken": "what failed has no accepted attempt on record, unless a person gave it up",
     "doubt_forgotten": "what waits to be sent again is cleared of every send that may have been taken",
-    "unknown_reason": "what is unknown has an attempt that may have been taken",
+    "unknown_reason": "what is unknown has an attempt that may have been taken, or is quarantined",
     "content": "what an operation sends exists",
     "content_digest": "an operation's digest is its event's",
     "attempt_operation": "the operation of an attempt exists",
@@ -41,7 +43,7 @@ _PROOFS = {
 
 
 def _rows(name: str, given: Mapping[str, Any]) -> list[Found]:
-    return DELIVERIES[name].rows(Found, {**given, **_PROOFS})
+    return DELIVERIES[name].rows(Found, {**given, **_PROOFS, "poison_losses": settings.RELAY_POISON_LOSSES})
 
 
 WALKS: tuple[Walk, ...] = (

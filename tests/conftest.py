@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from typing import Any
 
+import psycopg
 import pytest
 from django.conf import settings
 from django.db import DEFAULT_DB_ALIAS, connections
 from django.test import TransactionTestCase
+from psycopg.conninfo import make_conninfo
 from pytest_django.plugin import DjangoDbBlocker
 
 from relay import embedded, roles
@@ -42,16 +45,27 @@ def database_server() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def django_db_modify_db_settings(database_server: None, django_db_modify_db_settings_parallel_suffix: None) -> None:
-    """pytest-django asks for this before it makes the test database."""
+    """pytest-django asks for this before it makes the test database, and migrates it as soon as it is made.
+
+    The owner may make tables in its schema before that. From PostgreSQL 16 on the owner of a database may anyway.
+    """
+    creation: Any = connections[DEFAULT_DB_ALIAS].creation
+    make = creation._execute_create_test_db
+
+    def make_and_grant(cursor: Any, parameters: dict[str, str], *more: Any) -> None:
+        make(cursor, parameters, *more)
+        name = parameters["dbname"].strip('"')
+        with psycopg.connect(make_conninfo(**{**database.login(), "dbname": name}), autocommit=True) as administrator:
+            for statement in roles.database_rights(name):
+                administrator.execute(statement)
+
+    creation._execute_create_test_db = make_and_grant
     database.become(roles.OWNER)
 
 
 @pytest.fixture(scope="session")
 def django_db_setup(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
     """The test database, made and migrated by the owner; everything after that is done by the runtime role."""
-    with django_db_blocker.unblock(), connections[DEFAULT_DB_ALIAS].cursor() as cursor:
-        for statement in roles.database_rights(str(connections[DEFAULT_DB_ALIAS].settings_dict["NAME"])):
-            cursor.execute(statement)
     flush = TransactionTestCase._fixture_teardown  # type: ignore[attr-defined]
 
     def unguarded_flush(test: TransactionTestCase) -> None:

@@ -55,7 +55,8 @@ SELECT NULL, (SELECT stretch.task_id::text FROM stretch ORDER BY stretch.task_id
 -- `accepted` and `refused` are the classifications of attempts that prove that a request was taken, or was not.
 WITH stretch AS MATERIALIZED (
     SELECT operation.operation_key, operation.run_id, operation.status, operation.attempts, operation.request_digest,
-           operation.request_ref, operation.attempts - (operation.dispatch_owner IS NOT NULL)::int AS ended
+           operation.request_ref, operation.attempts - (operation.dispatch_owner IS NOT NULL)::int AS ended,
+           operation.losses
     FROM ledger_operation AS operation
     WHERE operation.operation_key > %(after)s::bigint ORDER BY operation.operation_key LIMIT %(batch)s::int
 ), attempts AS MATERIALIZED (
@@ -88,7 +89,7 @@ WITH stretch AS MATERIALIZED (
     FROM stretch JOIN ledger_resolution AS resolution ON resolution.operation_key = stretch.operation_key
     GROUP BY stretch.operation_key
 ), judged AS MATERIALIZED (
-    SELECT stretch.operation_key, stretch.status, stretch.attempts, stretch.ended, stretch.request_digest,
+    SELECT stretch.operation_key, stretch.status, stretch.attempts, stretch.ended, stretch.request_digest, stretch.losses,
            coalesce(counted.attempts, 0) AS recorded, coalesce(counted.numbers, 0) AS numbers,
            coalesce(counted.ended, 0) AS recorded_ended, coalesce(counted.lowest, 1) AS lowest,
            coalesce(counted.highest, 0) AS highest, counted.epoch, counted.falls,
@@ -143,6 +144,8 @@ FROM judged WHERE judged.status = 'prepared' AND NOT judged.cleared
 UNION ALL
 SELECT 'unknown_reason', judged.operation_key::text, 'every attempt of it is proven not taken', NULL
 FROM judged WHERE judged.status = 'unknown' AND judged.recorded > 0 AND judged.refused AND NOT judged.processed
+              -- Of what is in flight nobody can say yet; what is quarantined is for a person.
+              AND judged.numbers = judged.attempts AND judged.losses < %(poison_losses)s::int
               -- Reported late a moment ago: the next sweep converges it.
               AND NOT EXISTS (
                   SELECT FROM ledger_fenced_write AS late

@@ -40,6 +40,17 @@ BORN: Mapping[str, Mapping[str, Any]] = {
 }
 
 
+BEGINS_A_TERM = frozenset(
+    {
+        "lease.acquire",
+        "operation.claim",
+        "unknown.expire_claims",
+        "unknown.resolve",
+        "unknown.converge",
+        "run.finish_left_behind",
+    }
+)
+"""The statements whose every write of a lease is a term of its own."""
 JUDGED_BEFORE = timedelta(seconds=2)
 """How much later than it judged a statement may write, on a machine that is busy."""
 
@@ -214,7 +225,7 @@ def _lease(seen: Folded, entry: Entry) -> None:
         return
     old, new = entry.old, entry.row
     risen = new["epoch"] - old["epoch"]
-    if risen not in {0, 1}:
+    if risen not in {0, 1} or (risen == 0 and entry.statement in BEGINS_A_TERM):
         seen.accuse(Rule.EPOCH, entry, f"epoch {old['epoch']} became {new['epoch']}")
     if new["owner"] is not None and new["owner"] != old["owner"] and risen <= 0:
         seen.accuse(Rule.OWNER, entry, f"{new['owner']} holds epoch {new['epoch']}, which was {old['owner']}'s")
