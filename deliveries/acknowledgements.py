@@ -125,8 +125,8 @@ def converge(operation_keys: Sequence[int]) -> dict[int, Applied[Settled] | Reje
     counts: processed (succeeded) or rejected (failed); and where there is none, that it never arrived (prepared again,
     or failed when no tries are left). Otherwise, when every attempt that was ever begun proves that it was not taken,
     the operation is what it would have been had the last of them reported in time. A late refusal of one send proves
-    nothing about another one. Neither of these two moves one whose sends keep losing their worker: that is for a person.
-    What is being sent at this moment is left alone.
+    nothing about another one. Neither of these two moves what is quarantined, which is for a person. What is being sent
+    at this moment is left alone.
     """
     endpoints: dict[uuid.UUID, Endpoint] = {}
     answers: dict[int, Applied[Settled] | Rejected] = {}

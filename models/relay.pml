@@ -5,7 +5,7 @@
    it pleases. What is modelled, what is left out and how to run it: README.md.
 
    Mutants, each of which must fail: -DNOFENCE -DNOREVISION -DNOEVIDENCE -DEXPIRE_TO_PREPARED -DTIMEOUT_IS_FAILURE
-   -DFORGET_AMBIGUOUS -DBLIND_RETRY -DLOSE_THE_CLAIM -DRELEASE_ZEROES_EPOCH -DREPLAY_UNSETTLED -DSTRICT
+   -DFORGET_AMBIGUOUS -DBLIND_RETRY -DLOSE_THE_CLAIM -DRELEASE_ZEROES_EPOCH -DREPLAY_UNSETTLED -DONE_REFUSAL -DSTRICT
    And one that does not: -DSETTLE_NOREVISION leaves the revision out of settle alone. */
 
 #ifndef WORKERS
@@ -31,6 +31,7 @@ mtype status = prepared;
 byte revision = 0, attempts = 0, claimant = 0;      /* claimant: dispatch_owner */
 bool due = true, ambiguous = false;
 byte recorded[CLAIMS + 1];            /* claims on record under an attempt's number */
+byte refusals = 0;                    /* attempts on record with proof that they were not taken, in time or late */
 
 /* The world: what really happened, which no statement can read. */
 bool idempotent;                      /* the receiver drops duplicates by operation id */
@@ -76,6 +77,12 @@ bool lent = false, withdrawn = false, insisted = false, replayed = false;      /
 #define MAY_SETTLE  (HOLDS && claimant == me)
 #else
 #define MAY_SETTLE  (HOLDS && claimant == me && revision == my_revision)
+#endif
+#define HEAR        if :: answer == no && !SETTLED -> refusals++ :: else fi
+#ifdef ONE_REFUSAL
+#define ALL_REFUSED (refusals > 0)
+#else
+#define ALL_REFUSED (refusals == attempts)
 #endif
 #ifdef RELEASE_ZEROES_EPOCH
 #define GIVE_BACK   SET_EPOCH(0); d_step { owner = 0; lapsed = false }
@@ -141,12 +148,13 @@ end_idle:
     }
     if
     :: atomic { FORGET; goto end_killed }
-    :: atomic { !MAY_SETTLE -> FORGET; goto end_idle }                     /* refused, and kept as evidence */
+    :: atomic { !MAY_SETTLE -> HEAR; FORGET; goto end_idle }               /* refused, and kept as evidence */
     :: atomic { MAY_SETTLE ->                                               /* operation.settle */
         assert(HOLDS && claimant == me);            /* a stale owner's write never applies */
 #ifdef TIMEOUT_IS_FAILURE
         if :: answer == nothing -> unanswered = true; answer = no :: else fi;
 #endif
+        HEAR;
         if
         :: answer == yes ->
             assert(taken);
@@ -224,6 +232,8 @@ end_still:
     od
 }
 
+#define TERM        d_step { epoch++; owner = 0; lapsed = false }
+
 proctype reconciler() {
 end_quiet:
     do
@@ -249,6 +259,20 @@ end_quiet:
         OP_MOVE(unknown, unknown, reconciler, unknown.schedule_retry); due = true; WHOLE }
     :: atomic { status == unknown && claimant == 0 && due && !withdrawn ->  /* the same statement: nobody would make it */
         OP_MOVE(unknown, unknown, reconciler, unknown.schedule_retry); due = false; withdrawn = true; WHOLE }
+    :: atomic { status == unknown && claimant == 0 && FREE && ALL_REFUSED ->        /* unknown.converge, by late refusals */
+        assert(!taken);                             /* by no send at all, strays included */
+        unanswered = false; due = false;
+        if
+        :: TRIES_LEFT && run_status != cancelled ->
+            OP_MOVE(unknown, prepared, reconciler, unknown.converge); due = true; ambiguous = false
+        :: true ->
+            OP_MOVE(unknown, failed_final, reconciler, unknown.converge);
+            if
+            :: run_status == running -> RUN_MOVE(running, failed, reconciler, unknown.converge)
+            :: else
+            fi
+        fi;
+        TERM; WHOLE }
     od
 }
 
@@ -258,7 +282,6 @@ end_quiet:
 #define UNCHANGED   (revision == seen)
 #endif
 #define MAY_MOVE_ON (status == unknown && claimant == 0 && FREE && UNCHANGED)
-#define TERM        d_step { epoch++; owner = 0; lapsed = false }
 
 /* What a receiver says, asked or by itself, or what a refused settlement had seen. To ask takes time. */
 proctype evidence() {

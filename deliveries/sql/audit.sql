@@ -60,7 +60,7 @@ WITH stretch AS MATERIALIZED (
     FROM ledger_operation AS operation
     WHERE operation.operation_key > %(after)s::bigint ORDER BY operation.operation_key LIMIT %(batch)s::int
 ), attempts AS MATERIALIZED (
-    SELECT attempt.operation_key, attempt.number, attempt.epoch, attempt.classification,
+    SELECT attempt.operation_key, attempt.number, attempt.epoch, attempt.owner, attempt.late, attempt.classification,
            max(attempt.epoch) OVER (PARTITION BY attempt.operation_key ORDER BY attempt.number
                                     ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS former_epoch
     FROM stretch JOIN deliveries_attempt AS attempt ON attempt.operation_key = stretch.operation_key
@@ -137,6 +137,16 @@ FROM judged WHERE judged.status = 'failed_final' AND judged.attempts > 0 AND jud
 UNION ALL
 SELECT 'failed_though_taken', judged.operation_key::text, 'an attempt of it was accepted', NULL
 FROM judged WHERE judged.status = 'failed_final' AND judged.accepted AND NOT judged.given_up
+              -- An acceptance that was reported when it had failed already moves nothing: it failed rightly.
+              AND EXISTS (
+                  SELECT FROM attempts
+                  WHERE attempts.operation_key = judged.operation_key
+                    AND attempts.classification = ANY(%(accepted)b::text[])
+                    AND NOT (attempts.late AND EXISTS (
+                        SELECT FROM ledger_fenced_write AS refused
+                        WHERE refused.operation_key = attempts.operation_key AND refused.statement = 'operation.settle'
+                          AND refused.owner = attempts.owner AND refused.epoch = attempts.epoch
+                          AND refused.seen_status = 'failed_final')))
 UNION ALL
 SELECT 'doubt_forgotten', judged.operation_key::text,
        'an attempt may have been taken, and nobody has said since that it never arrived', NULL

@@ -240,6 +240,10 @@ class CurlTransport:
         elif self._patience:
             until = min(until, self._patience[0][0])
         ready, rung = readiness.wait(until - time.monotonic())
+        if ready and 0 < readiness.due <= time.monotonic():
+            # It stood still between the two looks at the clock: libcurl would drop what has just come.
+            self._end_overdue()
+            ready = []  # what is left of it is reported again in the next turn
         for fd, mask in ready:
             multi.socket_action(fd, mask)
         bell = self._resolver.fileno()

@@ -15,13 +15,16 @@ from urllib.parse import quote, urlencode
 import pytest
 from django.db import connection
 
+from deliveries import acknowledgements, reconcile
 from deliveries.audit import KINDS, WALKS
-from deliveries.models import Tenant
+from deliveries.models import Said, Tenant
 from ledger import audit
 from ledger.statements import in_transaction
 from relay import roles
+from tests.api.rows import let_lease_expire
 from tests.audit.living import living
 from tests.audit.plantings import PLANTINGS
+from tests.statements.test_converging import claimed, now, report, say
 from tests.support.database import login, unguarded
 from tests.support.deliveries import Watched
 
@@ -81,6 +84,18 @@ def test_a_ledger_in_every_state_has_no_breach(ledger: dict[str, Watched], batch
 def test_a_planted_fault_is_found_and_nothing_else(ledger: dict[str, Watched], kind: str) -> None:
     plant(kind, ledger[PLANTINGS[kind].of])
     assert set(found()) == {kind} | PLANTINGS[kind].also
+
+
+@pytest.mark.django_db
+def test_an_acceptance_that_is_reported_when_it_has_failed_already_is_no_breach() -> None:
+    delivery = claimed(query_url="http://127.0.0.1:9/asked", retry_schedule=[])
+    let_lease_expire(delivery.claim)
+    reconcile.sweep()
+    say(delivery, Said.NEVER_ARRIVED, sends=1)
+    acknowledgements.converge([delivery.key])
+    assert now(delivery).status == "failed_final"
+    report(delivery, 200)
+    assert not found()
 
 
 @pytest.fixture

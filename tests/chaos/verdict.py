@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections import Counter, defaultdict
+from itertools import pairwise
 from typing import Any
 
 import psycopg
@@ -62,7 +63,13 @@ def violations(world: World, submitter: Submitter, records: list[Record]) -> lis
     found = [str(one) for one in checker.check(history, arrivals, accepted=set(submitter.accepted.values()))]
     found += submitter.complaints
     found += [f"{key} never got an answer" for key in sorted(submitter.unanswered)]
-    found += _keys(world, submitter) + _second_sends(records) + _bodies(world, records) + _audit(world)
+    found += (
+        _keys(world, submitter)
+        + _second_sends(records)
+        + _sends_after_asking(world, records)
+        + _bodies(world, records)
+        + _audit(world)
+    )
     return found
 
 
@@ -88,6 +95,38 @@ def _second_sends(records: list[Record]) -> list[str]:
         for key, arrivals in by_operation.items()
         if any(one.way not in REFUSED or one.answered is None for one in sorted(arrivals, key=lambda r: r.at)[:-1])
     ]
+
+
+def _sends_after_asking(world: World, records: list[Record]) -> list[str]:
+    """Who can only be asked is sent to again when it has answered that none of the sends before ever arrived.
+
+    Limit: sends are compared by number, since one that was begun earlier may arrive later.
+    """
+    query = (
+        "SELECT run_id::text, covers, received_at FROM deliveries_acknowledgement"
+        " WHERE said = 'never_arrived' AND source = 'query'"
+    )
+    cleared: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in rows(world, query):
+        cleared[row["run_id"]].append(row)
+    by_operation: dict[str, list[Record]] = defaultdict(list)
+    for one in records:
+        if one.endpoint == "queryable":
+            by_operation[one.operation_id].append(one)
+    wrong = []
+    for key, arrivals in by_operation.items():
+        ordered = sorted(arrivals, key=lambda one: one.attempt)
+        for before, after in pairwise(ordered):
+            if before.way in REFUSED and before.answered is not None:
+                continue
+            if not any(
+                row["covers"] >= before.attempt and row["received_at"] < after.at for row in cleared[after.run_id]
+            ):
+                wrong.append(
+                    f"{key} was sent again as attempt {after.attempt}, and nobody had said that attempt"
+                    f" {before.attempt} ({before.way}, {before.answered}) never arrived"
+                )
+    return wrong
 
 
 def _bodies(world: World, records: list[Record]) -> list[str]:

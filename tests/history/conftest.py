@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from django.conf import settings
 from django.db import connections
@@ -14,14 +12,15 @@ from tests.support import database
 
 
 @pytest.fixture(scope="session")
-def recording(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[Recording]:
+def recording(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Recording:
     """What a consumer, its receivers and the journal did together, once. Nobody changes it: mutations are copies."""
     with django_db_blocker.unblock():
         database.empty()
-        yield record()
-        database.empty()
+        found = record()
+        database.empty()  # at once: the tests of other folders that follow expect to be alone
         settings.HUEY.storage.close()
         connections.close_all()
+    return found
 
 
 @pytest.fixture

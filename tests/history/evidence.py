@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from deliveries.outcomes import Effect, judge
@@ -40,26 +41,31 @@ def effect(attempt: Row) -> Effect:
 
 def judge_operations(seen: Folded, attempts: Mapping[Any, Mapping[int, Row]]) -> None:
     """Every move of every operation, and how each ended."""
+    reports: dict[Any, list[Entry]] = defaultdict(list)
     for entries in list(seen.by_commit.values()):
         for entry in entries:
-            if entry.table == "deliveries_attempt" and entry.op == "UPDATE" and entry.old is not None:
+            if entry.table != "deliveries_attempt" or entry.op in {"DELETE", "TRUNCATE"}:
+                continue
+            reports[entry.row["operation_key"]].append(entry)
+            if entry.op == "UPDATE" and entry.old is not None:
                 _attempt_changed(seen, entry, entry.old)
     for key, entries in seen.operations.items():
         for entry in entries:
             if entry.op == "UPDATE" and entry.old is not None:
-                _moved(seen, entry, entry.old)
+                _moved(seen, entry, entry.old, reports[key])
         _resent(seen, entries)
         _ended(seen, key, attempts.get(key, {}))
 
 
 def words(seen: Folded, key: Any) -> list[Row]:
-    """What the receiver said about an operation."""
-    return seen.of_operation("deliveries_acknowledgement", key)
+    """What the receiver said about an operation. A word about another run says nothing."""
+    run_id = seen.last["ledger_operation"].get(key, {}).get("run_id")
+    return [word for word in seen.of_operation("deliveries_acknowledgement", key) if word["run_id"] == run_id]
 
 
 def vouched(seen: Folded, key: Any) -> bool:
     """Whether somebody else than our own attempts says that it was taken: its receiver, or a person."""
-    said = any(word["said"] == "processed" for word in words(seen, key))
+    said = any(word["said"] == "processed" and word["covers"] > 0 for word in words(seen, key))
     return said or "succeeded" in _decisions(seen, key)
 
 
@@ -72,7 +78,7 @@ def _attempt_changed(seen: Folded, entry: Entry, old: Row) -> None:
         seen.accuse(Rule.ATTEMPT, entry, f"attempt {old['number']} was written again, and not as a late report")
 
 
-def _moved(seen: Folded, entry: Entry, old: Row) -> None:
+def _moved(seen: Folded, entry: Entry, old: Row, reports: Iterable[Entry]) -> None:
     new, key = entry.row, entry.key[1]
     match entry.statement:
         case "operation.settle" if new["attempts"] == old["attempts"]:
@@ -99,28 +105,33 @@ def _moved(seen: Folded, entry: Entry, old: Row) -> None:
                     Rule.STICKY, entry, f"resolved as {new['status']}; decisions on record: {decided or 'none'}"
                 )
         case "unknown.converge":
-            _converged(seen, entry)
+            _converged(seen, entry, reports)
         case _:
             if old["status"] == "unknown" != new["status"] and entry.statement != "operation.settle":
                 seen.accuse(Rule.STICKY, entry, f"{entry.statement or 'SQL of no name'} made it {new['status']}")
 
 
-def _converged(seen: Folded, entry: Entry) -> None:
-    key, status = entry.key[1], entry.row["status"]
+def _converged(seen: Folded, entry: Entry, reports: Iterable[Entry]) -> None:
+    """By a word, or by its attempts: a late acceptance, or that each that was begun is refused; on record before it.
+
+    What came late counts for the very request that it was about. Both are written under the lock of the run's lease, so
+    their order in the journal is their order.
+    """
+    key, status, attempts = entry.key[1], entry.row["status"], entry.row["attempts"]
     said = {
         word["said"]
         for word in words(seen, key)
         if word["run_id"] == entry.row["run_id"]
         and seen.said[word["acknowledgement_id"]] < entry.seq
-        and (word["covers"] == entry.row["attempts"] if word["said"] == "never_arrived" else word["covers"] > 0)
+        and (word["covers"] == attempts if word["said"] == "never_arrived" else word["covers"] > 0)
         and (word["said"] != "never_arrived" or word["source"] == "query")
     }
-    attempts = seen.of_operation("deliveries_attempt", key)
-    late = any(row["late"] and effect(row) is Effect.ACCEPTED for row in attempts)
-    refused = [
-        row for row in attempts if row["number"] <= entry.row["attempts"] and effect(row) in PROVEN["failed_final"]
-    ]
-    everything = bool(refused) and len(refused) == entry.row["attempts"]
+    digest = str(entry.row["request_digest"]).removeprefix("\\x")
+    known = {one.row["number"]: one.row for one in sorted(reports, key=lambda one: one.seq) if one.seq < entry.seq}
+    own = [row for row in known.values() if not row["late"] or (row["evidence"] or {}).get("request_digest") == digest]
+    late = any(row["late"] and effect(row) is Effect.ACCEPTED for row in own)
+    refused = {row["number"] for row in own if effect(row) in PROVEN["failed_final"]}
+    everything = attempts > 0 and refused >= set(range(1, attempts + 1))
     if not said & SAID.get(status, set()) and not (late if status == "succeeded" else everything):
         seen.accuse(Rule.STICKY, entry, f"it became {status} by evidence, and nothing on record says so")
 
@@ -163,7 +174,11 @@ def _ended(seen: Folded, key: Any, attempts: Mapping[int, Row]) -> None:
     if row["status"] == "failed_final":
         doubtful = [number for number, one in attempts.items() if effect(one) not in PROVEN["failed_final"]]
         authority = "failed" in _decisions(seen, key) or any(
-            word["said"] == "rejected" or (word["said"], word["source"]) == ("never_arrived", "query")
+            (word["said"] == "rejected" and word["covers"] > 0)
+            or (
+                (word["said"], word["source"]) == ("never_arrived", "query")
+                and word["covers"] >= max(doubtful, default=1)
+            )
             for word in words(seen, key)
         )
         if (doubtful or not attempts) and not authority:

@@ -331,9 +331,9 @@ def a_lease_that_ran_out_is_renewed(true: Recording) -> Recording:
 def _said(true: Recording, after: Entry, **values: Any) -> Entry:
     """A word about the operation of `after`, on record since then."""
     word = {
-        "acknowledgement_id": 10**9, "operation_key": after.key[1], "run_id": after.row["run_id"], "source": "query",
-        "message_id": None, "covers": after.row["attempts"], "remote_id": None, "detail": "", "actor": "a receiver",
-        "http_status": 200, "received_at": after.at.isoformat(), **values,
+        "acknowledgement_id": 10**9, "operation_key": after.key[1], "run_id": after.row.get("run_id"),
+        "source": "query", "message_id": None, "covers": after.row.get("attempts"), "remote_id": None, "detail": "",
+        "actor": "a receiver", "http_status": 200, "received_at": after.at.isoformat(), **values,
     }  # fmt: skip
     return replace(
         after, seq=after.seq + 1, txid=after.txid + 1, table="deliveries_acknowledgement", op="INSERT", old=None,
@@ -361,6 +361,42 @@ def that_nothing_arrived_was_said_only_afterwards(true: Recording) -> Recording:
     put_back = _put_back(true)
     word = _said(put_back, put_back.history.entries[-1], said="never_arrived")
     return with_entries(put_back, [*put_back.history.entries, word], {word.key: word.row})
+
+
+def _reported(true: Recording, **values: Any) -> Recording:
+    """What was put back, and after that its attempts as if their workers had reported late."""
+    put_back = _put_back(true)
+    end = put_back.history.entries[-1]
+    entries = put_back.history.entries
+    doubted = [one for one in entries if born("deliveries_attempt")(one) and one.row["operation_key"] == end.key[1]]
+    for one in doubted:
+        put_back = ends_with(put_back, one, verdict="answered", http_status=404, late=True, **values)
+    return put_back
+
+
+@breaks(Rule.STICKY)
+def every_send_was_reported_refused_only_afterwards(true: Recording) -> Recording:
+    return _reported(true)
+
+
+@breaks(Rule.STICKY)
+def what_was_refused_late_was_another_request(true: Recording) -> Recording:
+    reported = _reported(true, evidence={"request_digest": "00" * 32})
+    moved_back = [one for one in reported.history.entries if one.table == "ledger_operation"][-1]
+    late = [one for one in reported.history.entries if one.seq > moved_back.seq]
+    entries = [one for one in reported.history.entries if one.seq < moved_back.seq]
+    earlier = [replace(one, seq=one.seq - 1) for one in late]
+    return with_entries(reported, [*entries, *earlier, replace(moved_back, seq=late[-1].seq)])
+
+
+@breaks(Rule.FAILED)
+def what_may_have_been_taken_failed_by_a_word_about_another_run(true: Recording) -> Recording:
+    refusal = first(true, lambda one: born("deliveries_attempt")(one) and one.row["http_status"] == 400)
+    doubtful = rewrite(true, refusal, http_status=500)
+    failed = first(doubtful, lambda one: one.key == ("ledger_operation", refusal.row["operation_key"]))
+    word = _said(doubtful, doubtful.history.entries[-1], said="rejected", covers=1, operation_key=failed.key[1],
+                 run_id="00000000-0000-7000-8000-000000000000")  # fmt: skip
+    return with_entries(doubtful, [*doubtful.history.entries, word], {word.key: word.row})
 
 
 @breaks(Rule.AFTER_PROOF)

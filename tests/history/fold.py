@@ -271,7 +271,12 @@ def _claimed(seen: Folded, entry: Entry) -> None:
     )
     if seen.taken.get(entry.key[1], entry.seq) < entry.seq and not given_back:
         seen.accuse(Rule.AFTER_PROOF, entry, f"attempt {new['attempts']} was begun, and an earlier one was taken")
-    terms = [one.row for one in seen.beside(entry, "ledger_lease") if one.row["run_id"] == new["run_id"]]
+    # The statement's own: what is claimed and found to have been taken ends in another term, in the same transaction.
+    terms = [
+        one.row
+        for one in seen.beside(entry, "ledger_lease")
+        if (one.row["run_id"], one.statement) == (new["run_id"], entry.statement)
+    ]
     lease = terms[-1] if terms else seen.last["ledger_lease"].get(new["run_id"])
     epoch = new.get("dispatch_epoch", None if lease is None else lease["epoch"])
     seen.claims[entry.key[1]].append(Claim(entry.at, new["attempts"], epoch, new["dispatch_owner"]))

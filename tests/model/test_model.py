@@ -46,6 +46,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("LOSE_THE_CLAIM", ("invalid end state",)),
     Mutant("RELEASE_ZEROES_EPOCH", ("0>=epoch",)),
     Mutant("REPLAY_UNSETTLED", ("!(replayed)",)),
+    Mutant("ONE_REFUSAL", ("!(taken)",)),
     Mutant("STRICT", ("((owner==me)&&(epoch==my_epoch))&& !(lapsed)",)),
 )
 

@@ -11,11 +11,13 @@ from django.db import connection
 
 from deliveries import acknowledgements, reconcile
 from deliveries.acknowledgements import Said, Source
+from deliveries.audit import WALKS
 from deliveries.dispatch import claiming, settling
 from deliveries.dispatch.claiming import Delivery, Walk
 from deliveries.dispatch.settling import Report
 from deliveries.models import Acknowledgement, Attempt
 from deliveries.transport.base import Evidence, Outcome
+from ledger import audit
 from ledger.models import Operation, Run
 from ledger.outcome import Applied, Rejected
 from tests.api.rows import let_lease_expire
@@ -62,6 +64,12 @@ def heard_then_lost(delivery: Delivery, status: int | None) -> None:
     let_lease_expire(delivery.claim)
     report(delivery, status)
     assert now(delivery).status == "dispatching"
+
+
+def overlooked() -> list[str]:
+    """What the audit says should not be unknown any more, without patience for the next sweep."""
+    stretches = audit.walk(WALKS, batch=100, patience_ms=0)
+    return [one.subject for stretch in stretches for one in stretch.breaches if one.kind == "unknown_reason"]
 
 
 ORDERS = pytest.mark.parametrize("happen", [lost_then_heard, heard_then_lost])
@@ -140,6 +148,33 @@ def test_a_late_refusal_says_nothing_about_a_send_whose_worker_never_reported() 
     assert [one.classification for one in Attempt.objects.order_by("number")] == ["worker_lost", "rejected"]
     assert reconcile.sweep().converged == 0
     assert now(again).status == "unknown"
+
+
+def test_refused_late_and_quarantined_it_is_left_to_a_person(settings: Any) -> None:
+    settings.RELAY_POISON_LOSSES = 1
+    delivery = claimed(retry_schedule=[60])
+    lost_then_heard(delivery, 400)
+    assert reconcile.sweep().converged == 0
+    assert now(delivery).status == "unknown"
+    assert not overlooked()
+    settings.RELAY_POISON_LOSSES = 2
+    assert overlooked()
+    settings.RELAY_POISON_LOSSES = 1
+    say(delivery, Said.REJECTED)
+    assert reconcile.sweep().converged == 1
+    assert now(delivery).status == "failed_final"
+
+
+def test_while_it_is_sent_again_a_late_refusal_moves_nothing() -> None:
+    delivery = claimed(idempotent=True, retry_schedule=[60, 60])
+    let_lease_expire(delivery.claim)
+    assert reconcile.sweep().scheduled == 1
+    rows.change("ledger_dispatch", {"operation_key": delivery.key}, due_at=rows.from_now(-1))
+    (again,), _ = claiming.claim(Walk(), owner=OWNER, batch=10, ttl_ms=TTL_MS)
+    report(delivery, 400)
+    assert acknowledgements.converge([delivery.key]) == {}
+    assert (now(again).status, now(again).dispatch_owner) == ("unknown", OWNER)
+    assert not overlooked()
 
 
 def test_a_late_refusal_of_another_request_proves_nothing() -> None:

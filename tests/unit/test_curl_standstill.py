@@ -55,6 +55,28 @@ def test_an_answer_that_had_come_is_reported_when_the_request_is_stopped(transpo
     assert not transport.poll(0.01)
 
 
+def test_an_answer_is_reported_when_the_sender_stood_still_just_before_it_waited(
+    transport: CurlTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Sink(held=True) as sink:
+        begun = time.monotonic()
+        transport.submit(request(1, sink.url, timeout_ms=TIMEOUT_MS))
+        while not sink.requests:
+            assert not transport.poll(0.01)
+        wait = transport._readiness.wait
+
+        def stand_still(seconds: float) -> object:
+            monkeypatch.undo()
+            assert sink.let_go() == 1
+            wait_until(lambda: time.monotonic() > begun + TIMEOUT_MS / 1000 + 0.05, 5, "the deadline over")
+            return wait(seconds)
+
+        monkeypatch.setattr(transport._readiness, "wait", stand_still)
+        (outcome,) = collect(transport, 1)
+    assert_answered(outcome)
+    assert not transport.in_flight
+
+
 def test_silence_past_the_deadline_ends_it_and_the_handle_serves_the_next_request(transport: CurlTransport) -> None:
     with Receiver() as receiver:
         receiver.answers.append(Answer(hang=True))
