@@ -175,6 +175,12 @@ def test_while_it_is_sent_again_a_late_refusal_moves_nothing() -> None:
     assert acknowledgements.converge([delivery.key]) == {}
     assert (now(again).status, now(again).dispatch_owner) == ("unknown", OWNER)
     assert not overlooked()
+    let_lease_expire(again.claim)
+    report(again, 400)
+    assert acknowledgements.converge([delivery.key]) == {}, "every send is refused, and the claim is still on record"
+    swept = reconcile.sweep()
+    assert (swept.expired, swept.converged) == (1, 1)
+    assert (now(again).status, now(again).attempts) == ("prepared", 2)
 
 
 def test_a_late_refusal_of_another_request_proves_nothing() -> None:
