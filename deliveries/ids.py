@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 import time
 import uuid
 
@@ -32,7 +33,18 @@ def parse(prefix: str, text: str) -> uuid.UUID:
     return uuid.UUID(hex=rest)
 
 
+_made = 0
+_making = threading.Lock()
+
+
 def time_ordered() -> uuid.UUID:
-    """A version 7 UUID (RFC 9562): 48 bits of Unix milliseconds, then random bits."""
-    bits = (time.time_ns() // 1_000_000 << 80) | int.from_bytes(os.urandom(10), "big")
-    return uuid.UUID(int=bits & ~(0xF << 76) & ~(0x3 << 62) | (0x7 << 76) | (0x2 << 62))
+    """A version 7 UUID (RFC 9562): 48 bits of Unix milliseconds, 12 bits of their fraction (§6.2, method 3), random.
+
+    Guarantee: greater than every one that this process made before: what was accepted later is listed later.
+    Limit: between processes the order is that of their clocks.
+    """
+    global _made
+    with _making:
+        _made = moment = max(time.time_ns() * 4096 // 1_000_000, _made + 1)
+    random = int.from_bytes(os.urandom(8), "big") >> 2
+    return uuid.UUID(int=moment >> 12 << 80 | 0x7 << 76 | (moment & 0xFFF) << 64 | 0x2 << 62 | random)
