@@ -18,9 +18,16 @@ TABLES: Mapping[str, Rights] = {
         update=(
             "url", "description", "types", "headers", "enabled", "disabled_reason", "deleted_at", "idempotent",
             "window_hours", "query_url", "retry_schedule", "retry_jitter", "retry_max_age_hours", "in_flight",
-            "timeout_ms", "blocked_until", "updated_at",
+            "timeout_ms", "blocked_until", "updated_at", "filter", "secret_headers", "secret_headers_sealed", "auth",
+            "auth_sealed", "client_certificate", "client_key_sealed", "ca_certificates", "envelope", "secret_sealed",
+            "former_secrets", "conflict_accepts", "ordered", "order_patience", "rate_per_second", "rate_burst",
+            "connect_timeout_ms",
         ),
-        secret=("secret_sealed", "headers"),
+        secret=(
+            "secret_sealed", "former_secrets", "headers", "secret_headers_sealed", "auth_sealed", "client_key_sealed",
+        ),
     ),
-    **dict.fromkeys(("deliveries_event", "deliveries_attempt", "deliveries_acknowledgement"), Rights()),
+    **dict.fromkeys(
+        ("deliveries_event", "deliveries_attempt", "deliveries_acknowledgement", "deliveries_endpoint_state"), Rights()
+    ),
 }  # fmt: skip

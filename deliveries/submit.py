@@ -112,6 +112,8 @@ def _accept(
                 "metadatas": [None if event.metadata is None else json.dumps(event.metadata) for event in events],
                 "deliver_ats": [event.deliver_at for event in events],
                 "idempotency_keys": [event.idempotency_key for event in events],
+                "passed_event_ids": [],
+                "passed_endpoint_ids": [],
             },
         )
     }

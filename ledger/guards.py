@@ -129,6 +129,10 @@ def _forgetting() -> str:
 
 GUARDS: tuple[Guard, ...] = (
     identity("task", "ledger_task", "task_id", "tenant_id", "event_id", "endpoint_id", "created_at"),
+    Guard(
+        "task_stays_out_of_line", "ledger_task", "UPDATE", "NEW.in_line AND NOT OLD.in_line",
+        "a task that left its line does not come back into it",
+    ),
     identity("run", "ledger_run", "run_id", "task_id", "reason", "created_at"),
     _revision("run", "ledger_run"),
     Guard("run_legal_move", "ledger_run", "UPDATE", f"NOT {_legal(RUN_MOVES)}", "there is no such move of a run"),

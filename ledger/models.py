@@ -105,6 +105,9 @@ class Task(LedgerModel):
     event_id = models.UUIDField(help_text="What it is about: opaque to the ledger.")
     endpoint_id = models.UUIDField(help_text="Where its effect goes: opaque to the ledger.")
     active_run_id = models.UUIDField()
+    in_line = models.BooleanField(
+        db_default=False, help_text="Its endpoint gets it in order: after every one before it, and before the next."
+    )
     created_at = models.DateTimeField(db_default=Clock())
     updated_at = models.DateTimeField(db_default=Clock())
 
@@ -249,11 +252,13 @@ class Dispatch(LedgerModel):
     due_at = models.DateTimeField(null=True, blank=True)
     until = models.DateTimeField(null=True, blank=True, help_text="When the claim in flight runs out.")
     unknown_since = models.DateTimeField(null=True, blank=True)
+    in_line = models.BooleanField(db_default=False, help_text="The task's: only the first of its endpoint is sent.")
 
     class Meta(LedgerModel.Meta):
         db_table = "ledger_dispatch"
         indexes = (
             models.Index(fields=("endpoint_id", "due_at"), name="dispatch_due"),
+            models.Index(fields=("endpoint_id", "operation"), name="dispatch_line", condition=Q(in_line=True)),
             models.Index(fields=("until",), name="dispatch_held", condition=Q(until__isnull=False)),
             models.Index(fields=("operation",), name="dispatch_unknown", condition=Q(unknown_since__isnull=False)),
             models.Index(

@@ -5,6 +5,9 @@
 -- open and have something due; divide the batch among them. Of each endpoint only the first rows up to its window are
 -- looked at, in flight or not, so that its window holds exactly however many dispatchers there are; among the free ones
 -- each dispatcher begins with its own share, so that two do not queue for the same rows.
+-- An endpoint's rate limit is a bucket that refills with time, under the lock of its state: what is picked takes one
+-- out each, and what finds none waits where it is. Of those in line only the first of its endpoint is sent. While an endpoint's breaker is not
+-- closed its window is one.
 WITH RECURSIVE walk (endpoint_id, due_at, step) AS (
     (SELECT dispatch.endpoint_id, dispatch.due_at, 1 FROM ledger_dispatch AS dispatch
      WHERE dispatch.endpoint_id > %(cursor)s::uuid ORDER BY dispatch.endpoint_id, dispatch.due_at LIMIT 1)
@@ -16,29 +19,60 @@ WITH RECURSIVE walk (endpoint_id, due_at, step) AS (
     ) AS following
     WHERE walk.step < %(steps)s::int
 ), open AS MATERIALIZED (
-    SELECT endpoint.endpoint_id, endpoint.in_flight
+    SELECT endpoint.endpoint_id, endpoint.rate_per_second AS rate, state.endpoint_id IS NULL AS unborn,
+           coalesce(endpoint.rate_burst, ceil(endpoint.rate_per_second)) AS burst,
+           CASE WHEN state.opens > 0 THEN 1 ELSE endpoint.in_flight END AS in_flight
     FROM walk JOIN deliveries_endpoint AS endpoint USING (endpoint_id)
+    LEFT JOIN deliveries_endpoint_state AS state USING (endpoint_id)
     WHERE walk.due_at <= (SELECT clock_timestamp()) AND endpoint.enabled AND endpoint.deleted_at IS NULL
       AND (endpoint.blocked_until IS NULL OR endpoint.blocked_until <= (SELECT clock_timestamp()))
+      AND (state.open_until IS NULL OR state.open_until <= (SELECT clock_timestamp()))
+), born AS (
+    INSERT INTO deliveries_endpoint_state (endpoint_id)
+    SELECT open.endpoint_id FROM open WHERE open.unborn AND open.rate IS NOT NULL ON CONFLICT DO NOTHING
+), paced AS MATERIALIZED (
+    SELECT state.endpoint_id,
+           least(open.burst,
+                 state.allowance
+                 + open.rate * extract(epoch FROM clock_timestamp() - state.refilled_at)::float8) AS allowance
+    FROM open JOIN deliveries_endpoint_state AS state USING (endpoint_id)
+    WHERE open.rate IS NOT NULL
+    ORDER BY state.endpoint_id FOR NO KEY UPDATE OF state SKIP LOCKED
+), allowed AS MATERIALIZED (
+    SELECT open.endpoint_id, open.in_flight,
+           CASE WHEN open.rate IS NULL THEN open.in_flight ELSE coalesce(floor(paced.allowance)::int, 0) END AS most
+    FROM open LEFT JOIN paced USING (endpoint_id)
 ), due AS (
-    SELECT picked.operation_key
-    FROM open CROSS JOIN LATERAL (
+    SELECT picked.operation_key, allowed.endpoint_id
+    FROM allowed CROSS JOIN LATERAL (
         SELECT dispatch.operation_key
         FROM (
-            SELECT head.operation_key
-            FROM (SELECT dispatch.operation_key, dispatch.until FROM ledger_dispatch AS dispatch
-                  WHERE dispatch.endpoint_id = open.endpoint_id AND dispatch.due_at <= (SELECT clock_timestamp())
-                  ORDER BY dispatch.due_at LIMIT open.in_flight) AS head
-            WHERE head.until IS NULL
-            -- Hashed: keys are dealt out to endpoints in turn, so that those of one are often all odd, or all even.
-            ORDER BY (hashint8(head.operation_key) & 2147483647) %% %(dispatchers)s::int <> %(number)s::int
-            LIMIT (SELECT ceil(%(batch)s::numeric / greatest(count(*), 1)) FROM open)
+            (SELECT head.operation_key
+             FROM (SELECT dispatch.operation_key, dispatch.until, dispatch.in_line FROM ledger_dispatch AS dispatch
+                   WHERE dispatch.endpoint_id = allowed.endpoint_id AND dispatch.due_at <= (SELECT clock_timestamp())
+                   ORDER BY dispatch.due_at LIMIT allowed.in_flight) AS head
+             WHERE head.until IS NULL AND NOT head.in_line
+             -- Hashed: keys are dealt out to endpoints in turn, so that those of one are often all odd, or all even.
+             ORDER BY (hashint8(head.operation_key) & 2147483647) %% %(dispatchers)s::int <> %(number)s::int
+             LIMIT (SELECT ceil(%(batch)s::numeric / greatest(count(*), 1)) FROM allowed))
+            UNION ALL
+            SELECT first.operation_key
+            FROM (SELECT dispatch.operation_key, dispatch.due_at, dispatch.until FROM ledger_dispatch AS dispatch
+                  WHERE dispatch.endpoint_id = allowed.endpoint_id AND dispatch.in_line
+                  ORDER BY dispatch.operation_key LIMIT 1) AS first
+            WHERE first.until IS NULL AND first.due_at <= (SELECT clock_timestamp())
         ) AS free
         JOIN ledger_dispatch AS dispatch USING (operation_key)
         WHERE dispatch.until IS NULL
+        LIMIT allowed.most
         FOR NO KEY UPDATE OF dispatch SKIP LOCKED
     ) AS picked
     LIMIT %(batch)s::int
+), spent AS (
+    UPDATE deliveries_endpoint_state AS state
+    SET allowance = paced.allowance - (SELECT count(*) FROM due WHERE due.endpoint_id = paced.endpoint_id),
+        refilled_at = clock_timestamp()
+    FROM paced WHERE state.endpoint_id = paced.endpoint_id
 )
 SELECT walked.walked_to, walked.steps, walked.endpoints, due.operation_key
 FROM (SELECT (SELECT walk.endpoint_id FROM walk ORDER BY walk.step DESC LIMIT 1) AS walked_to,

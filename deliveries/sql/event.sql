@@ -3,6 +3,9 @@
 -- name: accept
 -- Store the exact bytes and open a task, with its run, lease, prepared operation and queue row, for every endpoint of
 -- the tenant that wants the type at this moment. A key that is taken already stores nothing and answers nothing.
+-- An endpoint that has a filter wants what the caller says has passed it, and nothing else.
+-- Ordered endpoints are locked first, in key order: who accepts for one of them takes his place in its line, and commits
+-- before the next one may take his. So the order of the keys is the order in which they were accepted.
 WITH given AS MATERIALIZED (
     SELECT given.event_id, given.tenant_id, given.type, given.payload, given.digest, given.source, given.metadata,
            given.deliver_at, given.idempotency_key
@@ -11,12 +14,21 @@ WITH given AS MATERIALIZED (
                 %(idempotency_keys)b::text[])
          AS given (event_id, tenant_id, type, payload, digest, source, metadata, deliver_at, idempotency_key)
 ), matched AS MATERIALIZED (
-    SELECT given.event_id, given.tenant_id, given.digest, given.deliver_at, endpoint.endpoint_id
+    SELECT given.event_id, given.tenant_id, given.digest, given.deliver_at, endpoint.endpoint_id, endpoint.ordered
     FROM given JOIN deliveries_endpoint AS endpoint ON endpoint.tenant_id = given.tenant_id
     WHERE endpoint.enabled AND endpoint.deleted_at IS NULL
       AND (endpoint.types = '{}' OR EXISTS (
           SELECT FROM unnest(endpoint.types) AS pattern
           WHERE given.type LIKE replace(replace(pattern, '_', '\_'), '*', '%%')))
+      AND (endpoint.filter IS NULL OR EXISTS (
+          SELECT FROM unnest(%(passed_event_ids)b::uuid[], %(passed_endpoint_ids)b::uuid[])
+                      AS passed (event_id, endpoint_id)
+          WHERE passed.event_id = given.event_id AND passed.endpoint_id = endpoint.endpoint_id))
+), lined AS MATERIALIZED (
+    SELECT endpoint.endpoint_id
+    FROM deliveries_endpoint AS endpoint
+    WHERE endpoint.endpoint_id IN (SELECT matched.endpoint_id FROM matched WHERE matched.ordered)
+    ORDER BY endpoint.endpoint_id FOR NO KEY UPDATE OF endpoint
 ), counted AS (
     SELECT matched.event_id, count(*)::int AS deliveries FROM matched GROUP BY matched.event_id
 ), accepted AS (
@@ -25,11 +37,13 @@ WITH given AS MATERIALIZED (
     SELECT given.event_id, given.tenant_id, given.type, given.payload, given.digest, given.source,
            given.metadata::jsonb, given.deliver_at, given.idempotency_key, coalesce(counted.deliveries, 0)
     FROM given LEFT JOIN counted USING (event_id)
+    WHERE (SELECT count(*) FROM lined) >= 0
     ON CONFLICT (tenant_id, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING
     RETURNING event_id, deliveries
 ), wanted AS (
     SELECT matched.tenant_id, matched.event_id, matched.endpoint_id, matched.digest AS request_digest,
-           'deliver'::text AS step_id, 'webhook'::text AS tool, matched.deliver_at AS due_at
+           'deliver'::text AS step_id, 'webhook'::text AS tool, matched.deliver_at AS due_at,
+           matched.ordered AS in_line
     FROM matched JOIN accepted USING (event_id)
 ), {{task.open}}
 SELECT accepted.event_id, accepted.deliveries FROM accepted

@@ -17,7 +17,10 @@ from ledger.states import RunReason
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """One side effect to bring about. `event_id` is also where the exact bytes are kept; `due_at` None: at once."""
+    """One side effect to bring about. `event_id` is also where the exact bytes are kept; `due_at` None: at once.
+
+    `in_line`: its endpoint gets it only when everything that was put in line there before it is settled.
+    """
 
     tenant_id: str
     event_id: uuid.UUID
@@ -26,6 +29,7 @@ class Intent:
     step_id: str
     tool: str
     due_at: datetime | None = None
+    in_line: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +67,7 @@ def open_tasks(intents: Sequence[Intent]) -> list[Opened]:
             "step_ids": [one.step_id for one in intents],
             "tools": [one.tool for one in intents],
             "due_ats": [one.due_at for one in intents],
+            "in_lines": [one.in_line for one in intents],
         },
     )
 

@@ -33,10 +33,10 @@ WITH stretch AS MATERIALIZED (
     ORDER BY operation.operation_key FOR NO KEY UPDATE OF operation
 ), pointed AS (
     INSERT INTO ledger_dispatch AS dispatch
-           (operation_key, run_id, tenant_id, endpoint_id, due_at, until, unknown_since)
+           (operation_key, run_id, tenant_id, endpoint_id, due_at, until, unknown_since, in_line)
     SELECT locked.operation_key, locked.run_id, task.tenant_id, task.endpoint_id,
            CASE WHEN locked.run_status <> 'cancelled' THEN locked.due_at END, locked.dispatch_until,
-           CASE locked.status WHEN 'unknown' THEN locked.updated_at END
+           CASE locked.status WHEN 'unknown' THEN locked.updated_at END, task.in_line
     FROM locked JOIN ledger_task AS task USING (task_id)
     ON CONFLICT (operation_key) DO UPDATE
     SET due_at = excluded.due_at, until = excluded.until,

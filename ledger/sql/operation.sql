@@ -265,7 +265,7 @@ WITH presented AS MATERIALIZED (
 ), judged AS MATERIALIZED (
     SELECT current.run_id, current.epoch, current.revision, current.step_id, current.effect_version, current.tool,
            current.request_digest, current.request_ref, current.due_ms, current.seen_owner, current.seen_epoch,
-           current.expires_at, current.seen_status, current.seen_revision, task.tenant_id, task.endpoint_id,
+           current.expires_at, current.seen_status, current.seen_revision, task.tenant_id, task.endpoint_id, task.in_line,
            known.operation_key AS known_key, preceded.operation_key AS preceding_key,
            preceded.status AS preceding_status,
            CASE WHEN (current.seen_owner = %(owner)s AND current.seen_epoch = current.epoch
@@ -295,8 +295,8 @@ WITH presented AS MATERIALIZED (
     FROM (SELECT DISTINCT planned.run_id FROM planned) AS moved WHERE run.run_id = moved.run_id
     RETURNING run.run_id, run.revision
 ), queued AS (
-    INSERT INTO ledger_dispatch (operation_key, run_id, tenant_id, endpoint_id, due_at)
-    SELECT planned.operation_key, planned.run_id, judged.tenant_id, judged.endpoint_id, planned.due_at
+    INSERT INTO ledger_dispatch (operation_key, run_id, tenant_id, endpoint_id, due_at, in_line)
+    SELECT planned.operation_key, planned.run_id, judged.tenant_id, judged.endpoint_id, planned.due_at, judged.in_line
     FROM planned JOIN judged ON judged.run_id = planned.run_id AND judged.step_id = planned.step_id
 ), withdrawn AS (
     UPDATE ledger_operation AS operation

@@ -2,18 +2,19 @@
 -- the queue. They are born together or not at all.
 
 -- fragment: open
--- reads: wanted (tenant_id, event_id, endpoint_id, request_digest, step_id, tool, due_at)
+-- reads: wanted (tenant_id, event_id, endpoint_id, request_digest, step_id, tool, due_at, in_line)
 -- The keys are drawn first, so that the five inserts need no join back to each other.
 named AS MATERIALIZED (
     SELECT ledger_uuid7() AS task_id, ledger_uuid7() AS run_id,
            nextval('ledger_operation_operation_key_seq') AS operation_key,
            wanted.tenant_id, wanted.event_id, wanted.endpoint_id, wanted.request_digest, wanted.step_id, wanted.tool,
+           wanted.in_line,
            -- Never in the past: what is due first stands first in its endpoint's window.
            greatest(wanted.due_at, clock_timestamp()) AS due_at
     FROM wanted
 ), opened_tasks AS (
-    INSERT INTO ledger_task (task_id, tenant_id, event_id, endpoint_id, active_run_id)
-    SELECT named.task_id, named.tenant_id, named.event_id, named.endpoint_id, named.run_id FROM named
+    INSERT INTO ledger_task (task_id, tenant_id, event_id, endpoint_id, active_run_id, in_line)
+    SELECT named.task_id, named.tenant_id, named.event_id, named.endpoint_id, named.run_id, named.in_line FROM named
 ), opened_runs AS (
     INSERT INTO ledger_run (run_id, task_id, status, reason)
     SELECT named.run_id, named.task_id, 'pending', 'submit' FROM named
@@ -25,18 +26,18 @@ named AS MATERIALIZED (
            'prepared', named.due_at
     FROM named
 ), queued AS (
-    INSERT INTO ledger_dispatch (operation_key, run_id, tenant_id, endpoint_id, due_at)
-    SELECT named.operation_key, named.run_id, named.tenant_id, named.endpoint_id, named.due_at FROM named
+    INSERT INTO ledger_dispatch (operation_key, run_id, tenant_id, endpoint_id, due_at, in_line)
+    SELECT named.operation_key, named.run_id, named.tenant_id, named.endpoint_id, named.due_at, named.in_line FROM named
 )
 
 -- name: open
 -- Tasks for intents that the caller has worked out itself.
 WITH wanted AS (
     SELECT given.tenant_id, given.event_id, given.endpoint_id, given.request_digest, given.step_id, given.tool,
-           given.due_at
+           given.due_at, given.in_line
     FROM unnest(%(tenant_ids)b::text[], %(event_ids)b::uuid[], %(endpoint_ids)b::uuid[], %(request_digests)b::bytea[],
-                %(step_ids)b::text[], %(tools)b::text[], %(due_ats)b::timestamptz[])
-         AS given (tenant_id, event_id, endpoint_id, request_digest, step_id, tool, due_at)
+                %(step_ids)b::text[], %(tools)b::text[], %(due_ats)b::timestamptz[], %(in_lines)b::boolean[])
+         AS given (tenant_id, event_id, endpoint_id, request_digest, step_id, tool, due_at, in_line)
 ), {{task.open}}
 SELECT named.task_id, named.run_id, named.operation_key FROM named
 
@@ -58,7 +59,7 @@ SELECT locked.task_id FROM locked LEFT JOIN held ON held.run_id = locked.active_
 -- name: open_run
 -- A new run of a task whose last run is over, after `await_openers`: a replay. Refused while that run goes on, and
 -- while any operation of the task is unsettled, because a new run is a new operation id for an intent that may already
--- have happened.
+-- have happened. A task that stood in line does so no more: what comes again has had its turn.
 WITH asked AS MATERIALIZED (
     SELECT unnest(%(task_ids)b::uuid[]) AS task_id
 ), locked AS MATERIALIZED (
@@ -97,7 +98,8 @@ WITH asked AS MATERIALIZED (
 ), opened_leases AS (
     INSERT INTO ledger_lease (run_id) SELECT named.run_id FROM named
 ), switched AS (
-    UPDATE ledger_task AS task SET active_run_id = named.run_id, updated_at = clock_timestamp()
+    UPDATE ledger_task AS task
+    SET active_run_id = named.run_id, in_line = false, updated_at = clock_timestamp()
     FROM named WHERE task.task_id = named.task_id
 ), prepared AS (
     INSERT INTO ledger_operation (operation_key, run_id, step_id, tool, request_digest, request_ref, status, due_at)

@@ -171,6 +171,8 @@ SINGLE: tuple[Case, ...] = (
         )
         for by in ("+ 0", "+ 2", "- 1")
     ),
+    Case("task comes back into line", "task_stays_out_of_line", update("ledger_task", in_line="true")),
+    Case("task that stays out of line", None, update("ledger_task", in_line="false")),
     Case("epoch falls", "lease_epoch_never_falls", update("ledger_lease", epoch="epoch - 1"), {"status": "unknown"}),
     Case("epoch is zeroed", "lease_epoch_never_falls", update("ledger_lease", epoch="0", owner="NULL"),
          {"status": "dispatching"}),

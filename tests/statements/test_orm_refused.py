@@ -16,13 +16,15 @@ from django.db import models, transaction
 from django.test import Client
 from django.urls import NoReverseMatch, reverse
 
-from deliveries.models import Acknowledgement, Attempt, Event, Tenant
+from deliveries.models import Acknowledgement, Attempt, EndpointState, Event, Tenant
 from ledger.models import LedgerModel, LedgerWriteRefused, Operation, Run, Task
 from tests.support import ledger_rows as rows
 
 pytestmark = pytest.mark.django_db
 
-MODELS: list[type[models.Model]] = [*apps.get_app_config("ledger").get_models(), Event, Attempt, Acknowledgement]
+MODELS: list[type[models.Model]] = [
+    *apps.get_app_config("ledger").get_models(), Event, Attempt, Acknowledgement, EndpointState,
+]  # fmt: skip
 
 
 def test_every_model_of_the_ledger_and_every_record_of_deliveries_is_read_only() -> None:

@@ -137,9 +137,10 @@ SWEEP = {"batch": 500, "owner": "reconciler"}
 UNSCHEDULED = {"after": 0, "batch": 500, "losses_below": 3}
 STRETCH = {"after": 0, "batch": 500}
 DUE = {"after": 0, "stretch": 100, "each": 5, "schedule": [1, 10], "longest": 86_400}
+PICKED = {"dispatch_due", "dispatch_line", "ledger_dispatch_pkey"}
 HELD = {"dispatch_held", "ledger_dispatch_pkey"}
 CASES = (
-    (DELIVERIES["dispatch.pick_due"], PICK, "ledger_dispatch", {"dispatch_due", "ledger_dispatch_pkey"}, "dispatcher"),
+    (DELIVERIES["dispatch.pick_due"], PICK, "ledger_dispatch", PICKED, "dispatcher"),
     (LEDGER["unknown.expire_claims"], SWEEP, "ledger_dispatch", HELD, "dispatcher"),
     (LEDGER["unknown.expire_claims"], SWEEP, "ledger_dispatch", HELD, "default"),
     (DELIVERIES["dispatch.unscheduled"], UNSCHEDULED, "ledger_dispatch", {"dispatch_needs_a_person"}, "dispatcher"),
