@@ -13,6 +13,7 @@ from typing import Any
 import rfc8785
 
 from deliveries import ids
+from deliveries.filters import Payload
 from deliveries.queries import DELIVERIES
 from deliveries.tasks import ring
 from ledger.statements import in_transaction
@@ -45,6 +46,35 @@ class IdempotencyConflict:
     """Nothing was stored: the key belongs to `event_id`, whose content is another."""
 
     event_id: uuid.UUID
+
+
+FILTER_CHANGES = 5
+"""How often a batch is judged anew because a filter was changed meanwhile."""
+
+_New = tuple[NewEvent, uuid.UUID, bytes]
+
+
+class FiltersChanging(RuntimeError):
+    """Nothing was stored: the tenant's filters were changed again and again while they were judged by."""
+
+    def __init__(self) -> None:
+        super().__init__("the filters of the tenant's endpoints keep changing; submit again")
+
+
+@dataclass(frozen=True, slots=True)
+class _FilterRow:
+    event_id: uuid.UUID
+    endpoint_id: uuid.UUID
+    filter: str
+    filter_hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    event_id: uuid.UUID
+    endpoint_id: uuid.UUID
+    filter_hash: str
+    passed: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,48 +128,80 @@ def submit(events: Sequence[NewEvent]) -> list[Accepted | IdempotencyConflict]:
 def _accept(
     events: Sequence[NewEvent], event_ids: Sequence[uuid.UUID], digests: Sequence[bytes]
 ) -> list[Accepted | IdempotencyConflict]:
-    stored = {
-        row.event_id: row.deliveries
-        for row in DELIVERIES["event.accept"].rows(
-            _AcceptRow,
-            {
-                "event_ids": list(event_ids),
-                "tenant_ids": [event.tenant_id for event in events],
-                "types": [event.type for event in events],
-                "payloads": [event.payload for event in events],
-                "digests": list(digests),
-                "sources": [event.source for event in events],
-                "metadatas": [None if event.metadata is None else json.dumps(event.metadata) for event in events],
-                "deliver_ats": [event.deliver_at for event in events],
-                "idempotency_keys": [event.idempotency_key for event in events],
-                "passed_event_ids": [],
-                "passed_endpoint_ids": [],
-            },
-        )
-    }
+    every = list(zip(events, event_ids, digests, strict=True))
+    stored = _store(every, [])
+    missed = [one for one in every if one[1] not in stored]
+    for _ in range(FILTER_CHANGES):
+        # Most tenants have no filters: they are asked for when an event was left out, for that or for its key.
+        judged = _judge(missed) if missed else []
+        if not judged:
+            break
+        stored |= _store(missed, judged)
+        missed = [one for one in missed if one[1] not in stored]
     holders: dict[tuple[str, str], _HolderRow] = {}
-    if len(stored) < len(events):
-        missed = [event for event, event_id in zip(events, event_ids, strict=True) if event_id not in stored]
+    if missed:
         rows = DELIVERIES["event.holders"].rows(
             _HolderRow,
             {
-                "tenant_ids": [event.tenant_id for event in missed],
-                "idempotency_keys": [event.idempotency_key for event in missed],
+                "tenant_ids": [event.tenant_id for event, _, _ in missed],
+                "idempotency_keys": [event.idempotency_key for event, _, _ in missed],
             },
         )
         holders = {(row.tenant_id, row.idempotency_key): row for row in rows}
     answers: list[Accepted | IdempotencyConflict] = []
-    for event, event_id, digest in zip(events, event_ids, digests, strict=True):
+    for event, event_id, digest in every:
         if event_id in stored:
             answers.append(Accepted(event_id, stored[event_id], replayed=False))
             continue
-        assert event.idempotency_key is not None, "only a taken idempotency key keeps an event out"
-        holder = holders[event.tenant_id, event.idempotency_key]
+        holder = None if event.idempotency_key is None else holders.get((event.tenant_id, event.idempotency_key))
+        if holder is None:
+            raise FiltersChanging
         if bytes(holder.digest) == digest:
             answers.append(Accepted(holder.event_id, holder.deliveries, replayed=True))
         else:
             answers.append(IdempotencyConflict(holder.event_id))
     return answers
+
+
+def _store(every: Sequence[_New], judged: Sequence[_Judged]) -> dict[uuid.UUID, int]:
+    """Store what can be stored: event id to its number of deliveries."""
+    rows = DELIVERIES["event.accept"].rows(
+        _AcceptRow,
+        {
+            "event_ids": [event_id for _, event_id, _ in every],
+            "tenant_ids": [event.tenant_id for event, _, _ in every],
+            "types": [event.type for event, _, _ in every],
+            "payloads": [event.payload for event, _, _ in every],
+            "digests": [digest for _, _, digest in every],
+            "sources": [event.source for event, _, _ in every],
+            "metadatas": [None if event.metadata is None else json.dumps(event.metadata) for event, _, _ in every],
+            "deliver_ats": [event.deliver_at for event, _, _ in every],
+            "idempotency_keys": [event.idempotency_key for event, _, _ in every],
+            "judged_event_ids": [one.event_id for one in judged],
+            "judged_endpoint_ids": [one.endpoint_id for one in judged],
+            "judged_filter_hashes": [one.filter_hash for one in judged],
+            "judged_passed": [one.passed for one in judged],
+        },
+    )
+    return {row.event_id: row.deliveries for row in rows}
+
+
+def _judge(missed: Sequence[_New]) -> list[_Judged]:
+    """What the filters of the endpoints that might want these events say."""
+    rows = DELIVERIES["event.filters"].rows(
+        _FilterRow,
+        {
+            "event_ids": [event_id for _, event_id, _ in missed],
+            "tenant_ids": [event.tenant_id for event, _, _ in missed],
+            "types": [event.type for event, _, _ in missed],
+        },
+    )
+    asked = {row.event_id for row in rows}
+    payloads = {event_id: Payload(event.payload) for event, event_id, _ in missed if event_id in asked}
+    return [
+        _Judged(row.event_id, row.endpoint_id, row.filter_hash, payloads[row.event_id].passes(row.filter))
+        for row in rows
+    ]
 
 
 def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

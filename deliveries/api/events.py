@@ -17,7 +17,7 @@ from deliveries.api import find, pages, present, schemas, submission
 from deliveries.api.access import Request, needs
 from deliveries.api.errors import ApiError, refusals
 from deliveries.models import Scope
-from deliveries.submit import IdempotencyConflict, submit
+from deliveries.submit import FiltersChanging, IdempotencyConflict, submit
 from ledger.models import Operation, Task
 
 router = Router(tags=["Events"])
@@ -80,7 +80,10 @@ def submit_event(request: Request) -> HttpResponse:
     if not request.headers.get("Content-Length") and request.headers.get("Transfer-Encoding"):
         raise ApiError(411, "Send the body with a Content-Length.")
     event = submission.read(request.body, request.auth.tenant_id, request.headers.get(submission.KEY_HEADER))
-    (outcome,) = submit([event])
+    try:
+        (outcome,) = submit([event])
+    except FiltersChanging as changing:
+        raise ApiError(503, f"Nothing was stored: {changing}.", headers={"Retry-After": "1"}) from changing
     if isinstance(outcome, IdempotencyConflict):
         raise ApiError(
             409,

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import secrets
+from datetime import UTC
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 
 from deliveries import ids, signing
 from deliveries.dispatch.claiming import Delivery, signing_secret
+from deliveries.models import Envelope
 from deliveries.transport.base import Request
 from ledger import identity
 
@@ -27,6 +30,16 @@ def operation_id(delivery: Delivery) -> str:
     return identity.compose(claim.tenant_id, claim.run_id, claim.step_id, claim.effect_version)
 
 
+def _body(delivery: Delivery) -> bytes:
+    """What is sent and signed: the event's bytes as they were submitted, alone or inside the envelope of Standard
+    Webhooks (its section "Payload structure")."""
+    content = delivery.content
+    if delivery.endpoint.envelope != Envelope.STANDARD:
+        return content.payload
+    head = json.dumps({"type": content.type, "timestamp": content.created_at.astimezone(UTC).isoformat()})
+    return b'%b, "data": %b}' % (head[:-1].encode(), content.payload)
+
+
 def request_of(delivery: Delivery, *, now: float, timeout_ms: int) -> Request:
     """The signed request of this attempt. `now` is monotonic seconds; the timestamp is the database's clock.
 
@@ -34,6 +47,7 @@ def request_of(delivery: Delivery, *, now: float, timeout_ms: int) -> Request:
     """
     claim, content, endpoint = delivery.claim, delivery.content, delivery.endpoint
     webhook_id = ids.render(ids.EVENT, content.event_id)
+    body = _body(delivery)
     timestamp = int(delivery.moment(now).timestamp())
     return Request(
         key=claim.operation_key,
@@ -43,7 +57,7 @@ def request_of(delivery: Delivery, *, now: float, timeout_ms: int) -> Request:
             ("user-agent", user_agent()),
             ("webhook-id", webhook_id),
             ("webhook-timestamp", str(timestamp)),
-            ("webhook-signature", signing.sign(signing_secret(endpoint), webhook_id, timestamp, content.payload)),
+            ("webhook-signature", signing.sign(signing_secret(endpoint), webhook_id, timestamp, body)),
             ("idempotency-key", operation_id(delivery)),
             ("relay-event-type", content.type),
             ("relay-run-id", str(claim.run_id)),
@@ -53,6 +67,6 @@ def request_of(delivery: Delivery, *, now: float, timeout_ms: int) -> Request:
             ("traceparent", f"00-{content.event_id.hex}-{secrets.token_hex(8)}-01"),
             *endpoint.headers.items(),
         ),
-        body=content.payload,
+        body=body,
         timeout_ms=timeout_ms,
     )

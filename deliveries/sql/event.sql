@@ -3,7 +3,8 @@
 -- name: accept
 -- Store the exact bytes and open a task, with its run, lease, prepared operation and queue row, for every endpoint of
 -- the tenant that wants the type at this moment. A key that is taken already stores nothing and answers nothing.
--- An endpoint that has a filter wants what the caller says has passed it, and nothing else.
+-- An endpoint that has a filter wants what the caller has judged to pass it. An event that such an endpoint might want,
+-- and that was not judged by the filter that the endpoint has now, is not stored: the caller judges it and comes again.
 -- Ordered endpoints are locked first, in key order: who accepts for one of them takes his place in its line, and commits
 -- before the next one may take his. So the order of the keys is the order in which they were accepted.
 WITH given AS MATERIALIZED (
@@ -13,17 +14,27 @@ WITH given AS MATERIALIZED (
                 %(digests)b::bytea[], %(sources)b::text[], %(metadatas)b::text[], %(deliver_ats)b::timestamptz[],
                 %(idempotency_keys)b::text[])
          AS given (event_id, tenant_id, type, payload, digest, source, metadata, deliver_at, idempotency_key)
-), matched AS MATERIALIZED (
-    SELECT given.event_id, given.tenant_id, given.digest, given.deliver_at, endpoint.endpoint_id, endpoint.ordered
+), judged AS MATERIALIZED (
+    SELECT judged.event_id, judged.endpoint_id, judged.filter_hash, judged.passed
+    FROM unnest(%(judged_event_ids)b::uuid[], %(judged_endpoint_ids)b::uuid[], %(judged_filter_hashes)b::text[],
+                %(judged_passed)b::boolean[])
+         AS judged (event_id, endpoint_id, filter_hash, passed)
+), asked AS MATERIALIZED (
+    SELECT given.event_id, given.tenant_id, given.digest, given.deliver_at, endpoint.endpoint_id, endpoint.ordered,
+           CASE WHEN endpoint.filter IS NULL THEN true ELSE judged.passed END AS passed
     FROM given JOIN deliveries_endpoint AS endpoint ON endpoint.tenant_id = given.tenant_id
+    LEFT JOIN judged
+         ON judged.event_id = given.event_id AND judged.endpoint_id = endpoint.endpoint_id
+        AND judged.filter_hash = md5(endpoint.filter::text)
     WHERE endpoint.enabled AND endpoint.deleted_at IS NULL
       AND (endpoint.types = '{}' OR EXISTS (
           SELECT FROM unnest(endpoint.types) AS pattern
           WHERE given.type LIKE replace(replace(pattern, '_', '\_'), '*', '%%')))
-      AND (endpoint.filter IS NULL OR EXISTS (
-          SELECT FROM unnest(%(passed_event_ids)b::uuid[], %(passed_endpoint_ids)b::uuid[])
-                      AS passed (event_id, endpoint_id)
-          WHERE passed.event_id = given.event_id AND passed.endpoint_id = endpoint.endpoint_id))
+), matched AS MATERIALIZED (
+    SELECT asked.event_id, asked.tenant_id, asked.digest, asked.deliver_at, asked.endpoint_id, asked.ordered
+    FROM asked
+    WHERE asked.passed
+      AND NOT EXISTS (SELECT FROM asked AS other WHERE other.event_id = asked.event_id AND other.passed IS NULL)
 ), lined AS MATERIALIZED (
     SELECT endpoint.endpoint_id
     FROM deliveries_endpoint AS endpoint
@@ -38,6 +49,7 @@ WITH given AS MATERIALIZED (
            given.metadata::jsonb, given.deliver_at, given.idempotency_key, coalesce(counted.deliveries, 0)
     FROM given LEFT JOIN counted USING (event_id)
     WHERE (SELECT count(*) FROM lined) >= 0
+      AND NOT EXISTS (SELECT FROM asked WHERE asked.event_id = given.event_id AND asked.passed IS NULL)
     ON CONFLICT (tenant_id, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING
     RETURNING event_id, deliveries
 ), wanted AS (
@@ -47,6 +59,16 @@ WITH given AS MATERIALIZED (
     FROM matched JOIN accepted USING (event_id)
 ), {{task.open}}
 SELECT accepted.event_id, accepted.deliveries FROM accepted
+
+-- name: filters
+-- The endpoints of these tenants that want these types and have a filter, with a hash that tells one filter from another.
+SELECT given.event_id, endpoint.endpoint_id, endpoint.filter::text AS filter, md5(endpoint.filter::text) AS filter_hash
+FROM unnest(%(event_ids)b::uuid[], %(tenant_ids)b::text[], %(types)b::text[]) AS given (event_id, tenant_id, type)
+JOIN deliveries_endpoint AS endpoint ON endpoint.tenant_id = given.tenant_id
+WHERE endpoint.filter IS NOT NULL AND endpoint.enabled AND endpoint.deleted_at IS NULL
+  AND (endpoint.types = '{}' OR EXISTS (
+      SELECT FROM unnest(endpoint.types) AS pattern
+      WHERE given.type LIKE replace(replace(pattern, '_', '\_'), '*', '%%')))
 
 -- name: holders
 -- The events that hold these idempotency keys.

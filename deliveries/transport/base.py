@@ -20,6 +20,25 @@ Headers = tuple[tuple[str, str], ...]
 # Named tuples, not dataclasses: one of each is made per request on the hot path, at a third of the cost.
 
 
+class Tls(NamedTuple):
+    """What a TLS connection needs besides the public certificates, each PEM and empty for nothing.
+
+    `ca_certificates` are trusted instead of the public ones. A connection that was made with one of these is never used
+    for a request with another.
+    """
+
+    ca_certificates: bytes = b""
+    client_certificate: bytes = b""
+    client_key: bytes = b""
+
+    def __repr__(self) -> str:
+        return "Tls(…)"  # it holds a key
+
+
+PUBLIC = Tls()
+"""The public certificates, and nothing of ours to show."""
+
+
 class Request(NamedTuple):
     """One POST. `key` is the caller's and comes back with the outcome; at most one request per key is in flight.
 
@@ -33,6 +52,7 @@ class Request(NamedTuple):
     body: bytes
     timeout_ms: int
     connect_timeout_ms: int = 5000
+    tls: Tls = PUBLIC
 
 
 class Evidence(NamedTuple):
