@@ -17,10 +17,11 @@ from typing import Any
 from django.conf import settings
 from django.db import transaction
 
-from deliveries.dispatch.settling import retry_delay_ms, storable
+from deliveries.dispatch.attempts import storable
+from deliveries.dispatch.settling import retry_delay_ms
 from deliveries.dispatch.vouching import LATE_EVIDENCE
 from deliveries.models import Endpoint, Said, Source
-from deliveries.outcomes import ROWS, Effect
+from deliveries.outcomes import EVERY_ROW, Effect
 from deliveries.queries import DELIVERIES
 from ledger.managers import lease, unknown
 from ledger.managers.operation import Proof, Settled
@@ -31,9 +32,9 @@ __all__ = ["LATE_EVIDENCE", "Said", "Source", "converge", "converge_stretch", "r
 
 log = logging.getLogger("relay.reconcile")
 
-REFUSALS = sorted({row.classification for row in ROWS if row.effect in {Effect.NOT_TAKEN, Effect.FINAL}})
+REFUSALS = sorted({row.classification for row in EVERY_ROW if row.effect in {Effect.NOT_TAKEN, Effect.FINAL}})
 """The classifications of attempts that prove by themselves that the receiver did not take the request."""
-_FINAL = {row.classification for row in ROWS if row.effect is Effect.FINAL}
+_FINAL = {row.classification for row in EVERY_ROW if row.effect is Effect.FINAL}
 _ANY_NUMBER_OF_SENDS = 2**31 - 1
 _PROOFS = {Said.PROCESSED: Proof.ACCEPTED, Said.REJECTED: Proof.FINAL, Said.NEVER_ARRIVED: Proof.NOT_TAKEN}
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.conf import settings
 
-from deliveries.outcomes import ROWS, Effect
+from deliveries.outcomes import EVERY_ROW, Effect
 from deliveries.queries import DELIVERIES
 from ledger import audit
 from ledger.audit import Found, Walk
@@ -37,8 +37,8 @@ KINDS: Mapping[str, str] = {
 }
 
 _PROOFS = {
-    "accepted": sorted({row.classification for row in ROWS if row.effect is Effect.ACCEPTED}),
-    "refused": sorted({row.classification for row in ROWS if row.effect in {Effect.NOT_TAKEN, Effect.FINAL}}),
+    "accepted": sorted({row.classification for row in EVERY_ROW if row.effect is Effect.ACCEPTED}),
+    "refused": sorted({row.classification for row in EVERY_ROW if row.effect in {Effect.NOT_TAKEN, Effect.FINAL}}),
 }
 
 

@@ -1,74 +1,86 @@
 """Endpoints: made, changed and removed, with every rule that a setting must keep. Used by the API and by the admin.
 
-A rule that is broken is reported under the column's name, and all of them at once: `EndpointRefused.problems`.
+A rule that is broken is reported under the column's name, and all of them at once: `EndpointRefused.problems`. What is
+secret is taken in the plain and stored sealed; nothing here gives it back.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any, TypedDict
 from uuid import UUID
 
-from django.conf import settings
+from django.db import transaction
 from django.db.models import QuerySet
 
-from deliveries import ids
-from deliveries.egress import EgressPolicy, UrlRefused
+from deliveries import authorization, health, ids, signing
 from deliveries.models import Endpoint
-from deliveries.sealing import seal
-from deliveries.signing import BadSecret, new_secret, secret_bytes
-from deliveries.timing import longest_deadline_ms
-from deliveries.transport.base import Refused, header_lines
+from deliveries.rules import auth, certificates, columns, together
+from deliveries.rules.broken import Problem, RuleBroken
+from deliveries.rules.columns import (
+    DESCRIPTION_LENGTH,
+    QUERY_URL_LENGTH,
+    URL_LENGTH,
+    longest_timeout_ms,
+)
+from deliveries.sealing import SealBroken, seal
+from deliveries.signing import BadSecret, Signature
 from ledger.models import Clock
 
-URL_LENGTH = 2048
-QUERY_URL_LENGTH = 1536
-"""Shorter, because a question adds the ids of operation, event and run."""
-DESCRIPTION_LENGTH = 2000
-TYPES = 100
-HEADERS, HEADER_NAME_LENGTH, HEADER_VALUE_LENGTH, HEADERS_BYTES = 50, 100, 4096, 8192
-TRIES, LONGEST_DELAY = 50, 7 * 86400
-HOURS = 8760
-IN_FLIGHT = 1000
-SHORTEST_TIMEOUT_MS = 100
+__all__ = [
+    "DESCRIPTION_LENGTH",
+    "QUERY_URL_LENGTH",
+    "URL_LENGTH",
+    "Changes",
+    "EndpointRefused",
+    "Problem",
+    "create",
+    "delete",
+    "living",
+    "longest_timeout_ms",
+    "update",
+]
 
-_TYPE_PATTERN = re.compile(r"[A-Za-z0-9_.*-]{1,128}")
-_RESERVED = frozenset(
-    {
-        "content-type", "content-encoding", "idempotency-key", "traceparent", "tracestate",
-    }
-)  # fmt: skip
-"""Besides those that frame the message, which the transport refuses."""
-_RESERVED_PREFIXES = ("webhook-", "relay-", "proxy-")
+
+_SEALED = {"auth_sealed", "secret_headers_sealed", "client_key_sealed"}
 
 
 class Changes(TypedDict, total=False):
-    """Columns that a caller may set. `secret` only at creation."""
+    """What a caller may set, by the columns' names.
+
+    `secret` and `signature` only at creation. `secret_headers` changes the named ones and leaves the others; None
+    removes one, or all. `auth` is whole, but for a secret that stays. Of `client_certificate`, `client_key` and
+    `ca_certificates` nothing (or None) removes.
+    """
 
     url: str
     description: str
     types: list[str]
+    filter: Any
     headers: dict[str, str]
+    secret_headers: Mapping[str, str | None] | None
+    auth: Mapping[str, Any] | None
+    client_certificate: str | None
+    client_key: str | None
+    ca_certificates: str | None
+    envelope: str
     secret: str
+    signature: str
     enabled: bool
     idempotent: bool
     window_hours: int
     query_url: str | None
+    conflict_accepts: bool
     retry_schedule: list[int]
     retry_jitter: float
     retry_max_age_hours: int
+    ordered: bool
+    order_patience: int | None
     in_flight: int
+    rate_per_second: float | None
+    rate_burst: int | None
     timeout_ms: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """One broken rule: the column and one plain sentence."""
-
-    field: str
-    detail: str
+    connect_timeout_ms: int | None
 
 
 class EndpointRefused(ValueError):
@@ -79,55 +91,52 @@ class EndpointRefused(ValueError):
         self.problems = problems
 
 
-class RuleBroken(ValueError):
-    """A value breaks the rule of its column."""
-
-
-def longest_timeout_ms() -> int:
-    """The longest `timeout_ms` that an endpoint may have."""
-    return longest_deadline_ms(settings.RELAY_LEASE_TTL_MS, settings.RELAY_HEARTBEAT_MS)
-
-
 def create(tenant_id: str, changes: Changes) -> tuple[Endpoint, str]:
     """Make an endpoint and return it with its signing secret, which is never shown again.
 
     `EndpointRefused` when a rule is broken; `url` is required.
     """
     given = dict(changes)
-    secret = str(given.pop("secret")) if "secret" in given else new_secret()
-    problems = _broken(given) + _bad_secret(secret)
+    secret, problems = _signing_secret(given.pop("secret", None), given.pop("signature", None))
     if "url" not in given:
         problems += (Problem("url", "is required"),)
-    if problems:
-        raise EndpointRefused(problems)
-    # Made here and not by the database, because the sealed secret is bound to the row's id.
-    endpoint_id = ids.time_ordered()
+    # Made here and not by the database, because what is sealed is bound to the row's id.
+    row = Endpoint(endpoint_id=ids.time_ordered(), tenant_id=tenant_id)
+    stored = _stored(row, given, problems)
     Endpoint.objects.create(
-        endpoint_id=endpoint_id,
+        endpoint_id=row.endpoint_id,
         tenant_id=tenant_id,
-        secret_sealed=seal(secret, f"endpoint:{endpoint_id}"),
-        **given,
+        secret_sealed=seal(secret, f"endpoint:{row.endpoint_id}"),
+        **stored,
     )
-    return Endpoint.objects.get(endpoint_id=endpoint_id), secret
+    return Endpoint.objects.get(endpoint_id=row.endpoint_id), secret
 
 
 def update(tenant_id: str, endpoint_id: UUID, changes: Changes) -> Endpoint | None:
-    """Set the named columns and no others, in one statement; None when the tenant has no such endpoint.
+    """Set the named columns and no others; None when the tenant has no such endpoint.
 
-    Two callers who change different columns do not undo each other; of two who change the same one, the later wins.
+    Two callers who change different columns do not undo each other; of two who change the same one, the later wins. The
+    rules that join columns are judged under the row's lock, on what is there then.
     """
     given = dict(changes)
-    problems = _broken(given)
-    if problems:
-        raise EndpointRefused(problems)
-    if given.get("enabled") is True:
-        given |= {"disabled_reason": "", "blocked_until": None}
-    elif given.get("enabled") is False:
-        given |= {"disabled_reason": "by request"}
-    found = living(tenant_id).filter(endpoint_id=endpoint_id)
-    if given and not found.update(**given, updated_at=Clock()):
-        return None
-    return found.first()
+    with transaction.atomic():
+        found = living(tenant_id).filter(endpoint_id=endpoint_id)
+        row = found.select_for_update(no_key=True).first()
+        if row is None or not given:
+            return row
+        stored = _stored(row, given, ())
+        if stored.get("enabled") is True:
+            stored |= {"disabled_reason": "", "blocked_until": None}
+            health.reset(endpoint_id)
+        elif stored.get("enabled") is False:
+            stored |= {"disabled_reason": "by request"}
+        if stored.get("url", row.url) != row.url:
+            stored["blocked_until"] = None  # it was another receiver that asked for a pause, or was sick
+            health.reset(endpoint_id)
+        if _SEALED & stored.keys():
+            stored["blocked_until"] = None  # it may have waited for an access token, or for a secret that opens
+        found.update(**stored, updated_at=Clock())
+        return found.first()
 
 
 def delete(tenant_id: str, endpoint_id: UUID) -> bool:
@@ -149,121 +158,125 @@ def living(tenant_id: str) -> QuerySet[Endpoint]:
     return Endpoint.objects.filter(tenant_id=tenant_id, deleted_at=None)
 
 
-def _broken(given: Mapping[str, Any]) -> tuple[Problem, ...]:
-    problems = []
-    for column, value in given.items():
-        try:
-            _RULES[column](value)
-        except RuleBroken as broken:
-            problems.append(Problem(column, str(broken)))
-    return tuple(problems)
-
-
-def _bad_secret(secret: str) -> tuple[Problem, ...]:
+def _signing_secret(text: Any, signature: Any) -> tuple[str, tuple[Problem, ...]]:
+    """The secret of a new endpoint, made when none is given."""
+    if signature is not None and signature not in tuple(Signature):
+        return "", (Problem("signature", f"must be one of {', '.join(Signature)}"),)
+    if text is None:
+        return signing.new_secret(Signature(signature or Signature.V1)), ()
     try:
-        secret_bytes(secret)
+        key = signing.key_of(str(text))
     except BadSecret as bad:
-        return (Problem("secret", str(bad)),)
-    return ()
+        return "", (Problem("secret", str(bad)),)
+    if signature is not None and signature != key.signature:
+        return "", (Problem("signature", f"is {signature}, but the secret is one of {key.signature}"),)
+    return str(text), ()
 
 
-def _url(value: str) -> None:
-    if len(value) > URL_LENGTH:
-        raise RuleBroken(f"is longer than {URL_LENGTH} characters")
+def _stored(row: Endpoint, given: dict[str, Any], problems: tuple[Problem, ...]) -> dict[str, Any]:
+    """The columns that `given` comes to on `row`, sealed what is secret; `EndpointRefused` with every problem."""
+    assert given.keys() <= Changes.__annotations__.keys(), "a column that nobody may set"
+    found = list(problems)
+    plain = {name: value for name, value in given.items() if name in columns.RULES}
+    for name, value in plain.items():
+        found += _told(name, columns.RULES[name], value)
+    headers = _secret_headers(row, given, found)
+    whole_auth = _auth(row, given, found)
+    pem = _pem(row, given, found)
+    wanted = {name: plain.get(name, getattr(row, name)) for name in columns.RULES if name != "enabled"} | {
+        "secret_headers": row.secret_headers if headers is None else list(headers),
+        "auth": given.get("auth", row.auth),
+        "client_certificate": pem.get("client_certificate", row.client_certificate),
+        "client_key": pem.get("client_key", row.client_key_sealed),
+    }
+    named = {problem.field.partition(".")[0] for problem in found}
+    found += [one for one in together.problems(wanted, given) if one.field not in named]
+    if found:
+        raise EndpointRefused(tuple(found))
+    stored = {**plain, **{name: text for name, text in pem.items() if name != "client_key"}}
+    if headers is not None:
+        sealed = authorization.seal_headers(row.endpoint_id, headers)
+        stored |= {"secret_headers": list(headers), "secret_headers_sealed": sealed}
+    if "auth" in given:
+        shown, sealed = authorization.seal_auth(row.endpoint_id, whole_auth) if whole_auth else (None, "")
+        stored |= {"auth": shown, "auth_sealed": sealed}
+    if "client_key" in pem:
+        stored["client_key_sealed"] = authorization.seal_key(row.endpoint_id, pem["client_key"])
+    return stored
+
+
+def _told(field: str, rule: Any, value: Any) -> list[Problem]:
     try:
-        EgressPolicy.from_settings().check_url(value)
-    except UrlRefused as refused:
-        raise RuleBroken(str(refused)) from refused
+        rule(value)
+    except RuleBroken as broken:
+        return [Problem(field, str(broken))]
+    return []
 
 
-def _query_url(value: str | None) -> None:
-    if value is None:
-        return
-    if len(value) > QUERY_URL_LENGTH:
-        raise RuleBroken(f"is longer than {QUERY_URL_LENGTH} characters")
-    _url(value)
-
-
-def _description(value: str) -> None:
-    if len(value) > DESCRIPTION_LENGTH:
-        raise RuleBroken(f"is longer than {DESCRIPTION_LENGTH} characters")
-    if "\0" in value:
-        raise RuleBroken("holds a NUL character")
-
-
-def _types(value: list[str]) -> None:
-    if len(value) > TYPES:
-        raise RuleBroken(f"has more than {TYPES} entries")
-    for pattern in value:
-        if not _TYPE_PATTERN.fullmatch(pattern):
-            raise RuleBroken(f"{pattern[:60]!r} is not 1 to 128 characters of A-Z a-z 0-9 _ . - and *")
-
-
-def _headers(value: dict[str, str]) -> None:
-    if len(value) > HEADERS:
-        raise RuleBroken(f"has more than {HEADERS} headers")
-    if sum(len(name) + len(text) for name, text in value.items()) > HEADERS_BYTES:
-        raise RuleBroken(f"is longer than {HEADERS_BYTES} bytes in all")
-    seen: set[str] = set()
-    for name, text in value.items():
-        lower = name.lower()
-        if len(name) > HEADER_NAME_LENGTH:
-            raise RuleBroken(f"{name[:60]!r} is longer than {HEADER_NAME_LENGTH} characters")
-        if lower in _RESERVED or lower.startswith(_RESERVED_PREFIXES):
-            raise RuleBroken(f"{name!r} is set by Relay and cannot be chosen")
-        if lower in seen:
-            raise RuleBroken(f"{name!r} is named twice")
-        # The value itself is not repeated in the message: it may be a credential.
-        if len(text) > HEADER_VALUE_LENGTH or text != text.strip():
-            raise RuleBroken(f"the value of {name!r} has outer spaces or more than {HEADER_VALUE_LENGTH} characters")
-        # The transport has the last word, so that nothing is stored which it would refuse at every send.
+def _secret_headers(row: Endpoint, given: Mapping[str, Any], found: list[Problem]) -> dict[str, str] | None:
+    """All secret headers after the change; None when it leaves them as they are."""
+    if "secret_headers" not in given:
+        return None
+    changed: Mapping[str, str | None] | None = given["secret_headers"]
+    if changed is None:
+        return {}
+    kept: dict[str, str] = {}
+    named = {name.lower() for name in changed}
+    if set(map(str.lower, row.secret_headers)) - named:
         try:
-            header_lines(((name, text),))
-        except Refused as refused:
-            raise RuleBroken(f"{name!r} cannot be sent: {refused}") from refused
-        seen.add(lower)
+            kept = {name: text for name, text in authorization.secret_headers(row) if name.lower() not in named}
+        except SealBroken:
+            found.append(Problem("secret_headers", "those that stay cannot be opened here: give all of them, or null"))
+    wanted = kept | {name: text for name, text in changed.items() if text is not None}
+    found += _told("secret_headers", columns.headers, wanted)
+    return wanted
 
 
-def _schedule(value: list[int]) -> None:
-    if len(value) > TRIES:
-        raise RuleBroken(f"has more than {TRIES} entries")
-    if any(not 1 <= seconds <= LONGEST_DELAY for seconds in value):
-        raise RuleBroken(f"every entry is a number of seconds from 1 to {LONGEST_DELAY}")
+def _auth(row: Endpoint, given: Mapping[str, Any], found: list[Problem]) -> dict[str, Any] | None:
+    """The whole `auth` after the change, its secret among it; None for none, or when a rule is broken."""
+    wanted = given.get("auth")
+    if wanted is None:
+        return None
+    broken = auth.problems(wanted, row.auth)
+    found += broken
+    if broken:
+        return None
+    if not auth.kept(wanted, row.auth):
+        return dict(wanted)
+    try:
+        return {**wanted, auth.SECRET[wanted["kind"]]: authorization.secret_of(row)}
+    except SealBroken:
+        found.append(Problem(f"auth.{auth.SECRET[wanted['kind']]}", "cannot be opened here: give it again"))
+        return None
 
 
-def _between(least: float, most: float, unit: str) -> Callable[[float], None]:
-    def rule(value: float) -> None:
-        if not least <= value <= most:
-            raise RuleBroken(f"must be from {least} to {most}{unit}")
-
-    return rule
-
-
-def _timeout(value: int | None) -> None:
-    most = longest_timeout_ms()
-    if value is not None and not SHORTEST_TIMEOUT_MS <= value <= most:
-        raise RuleBroken(
-            f"must be from {SHORTEST_TIMEOUT_MS} to {most} milliseconds: a longer request would outlive the lease it "
-            "is sent under (RELAY_LEASE_TTL_MS)"
-        )
-
-
-def _any(value: object) -> None:
-    """Every value of its type will do."""
-
-
-_RULES: dict[str, Callable[[Any], None]] = {
-    "url": _url,
-    "description": _description,
-    "types": _types,
-    "headers": _headers,
-    "enabled": _any,
-    "idempotent": _any,
-    "window_hours": _between(0, HOURS, " hours"),
-    "query_url": _query_url,
-    "retry_schedule": _schedule,
-    "retry_jitter": _between(0, 1, ""),
-    "retry_max_age_hours": _between(1, HOURS, " hours"),
-    "in_flight": _between(1, IN_FLIGHT, " requests"),
-    "timeout_ms": _timeout,
-}
+def _pem(row: Endpoint, given: Mapping[str, Any], found: list[Problem]) -> dict[str, str]:
+    """Certificates and key as they are to be stored, those that are given."""
+    rules = {
+        "client_certificate": certificates.client_certificate,
+        "client_key": certificates.client_key,
+        "ca_certificates": certificates.ca_certificates,
+    }
+    if "client_certificate" in given and not given["client_certificate"]:
+        given = {"client_key": None, **given}  # nobody else's use for its key
+    pem: dict[str, str] = {}
+    for name, rule in rules.items():
+        if name not in given:
+            continue
+        try:
+            pem[name] = rule(given[name]) if given[name] else ""
+        except RuleBroken as broken:
+            found.append(Problem(name, str(broken)))
+            pem[name] = "?"  # given, and told of already
+    certificate = pem.get("client_certificate", row.client_certificate)
+    if "?" in pem.values() or not certificate or not ({"client_certificate", "client_key"} & pem.keys()):
+        return pem
+    try:
+        key = pem["client_key"] if "client_key" in pem else authorization.client_key(row)
+    except SealBroken:
+        found.append(Problem("client_key", "cannot be opened here: give it again"))
+        return pem
+    if key and not certificates.belong_together(certificate, key):
+        field = "client_key" if "client_key" in pem else "client_certificate"
+        found.append(Problem(field, "certificate and key do not belong together"))
+    return pem

@@ -189,6 +189,9 @@ class EndpointState(LedgerModel):
 
     class Meta(LedgerModel.Meta):
         db_table = "deliveries_endpoint_state"
+        indexes = (
+            models.Index(fields=("failing_since",), name="state_failing", condition=Q(failing_since__isnull=False)),
+        )
 
     def __str__(self) -> str:
         return str(self.endpoint_id)

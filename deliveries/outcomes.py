@@ -40,17 +40,29 @@ class Row:
     meaning: str
     throttle: bool = False
     disables: bool = False
+    sick: bool = False
+    """It tells that the receiver is not well, and counts for its breaker. A refusal of one payload does not."""
+    slow: bool = False
+    """Another try is hardly of use soon: each waits for the longest step of the schedule."""
+    status_shown: str = ""
+    """For the documentation, where the ranges do not say it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What to do after an attempt. `disable_endpoint` is the reason to give, or None."""
+    """What to do after an attempt. `disable_endpoint` is the reason to give, or None; `no_more`: it is not tried again.
+
+    A judgement that may have been taken and is not tried again leaves its operation unknown.
+    """
 
     classification: str
     effect: Effect
-    retry_after_s: float | None
-    disable_endpoint: str | None
-    throttle: bool
+    retry_after_s: float | None = None
+    disable_endpoint: str | None = None
+    throttle: bool = False
+    sick: bool = False
+    slow: bool = False
+    no_more: bool = False
 
 
 ROWS: tuple[Row, ...] = (
@@ -60,7 +72,8 @@ ROWS: tuple[Row, ...] = (
         ANSWERED,
         ((300, 399),),
         Effect.NOT_TAKEN,
-        "Never followed. Update the endpoint's URL; tried again by schedule, then failed.",
+        "Never followed: update the endpoint's URL. Tried again, each time after the longest step of the schedule.",
+        slow=True,
     ),
     Row("rejected", ANSWERED, ((400, 499),), Effect.NOT_TAKEN, "The receiver said no. Tried again by schedule."),
     Row(
@@ -69,6 +82,7 @@ ROWS: tuple[Row, ...] = (
         ((408, 408), (425, 425)),
         Effect.NOT_TAKEN,
         "The receiver said no for now. Tried again by schedule.",
+        sick=True,
     ),
     Row(
         "rejected_transient",
@@ -77,6 +91,7 @@ ROWS: tuple[Row, ...] = (
         Effect.NOT_TAKEN,
         "The receiver is overloaded. Retry-After is honoured and the endpoint is throttled.",
         throttle=True,
+        sick=True,
     ),
     Row(
         "gone",
@@ -93,6 +108,7 @@ ROWS: tuple[Row, ...] = (
         Effect.AMBIGUOUS,
         "The receiver, or something in front of it, said no but may have acted. An idempotent endpoint is tried "
         "again by schedule; for an endpoint without capability the delivery becomes unknown.",
+        sick=True,
     ),
     Row(
         "not_sent",
@@ -100,9 +116,34 @@ ROWS: tuple[Row, ...] = (
         ((0, 0),),
         Effect.NOT_TAKEN,
         "Proven that the receiver cannot hold a complete request. Tried again by schedule.",
+        sick=True,
     ),
-    Row("unknown", UNKNOWN, ((0, 0),), Effect.AMBIGUOUS, "Nobody can say whether the receiver took it."),
+    Row("unknown", UNKNOWN, ((0, 0),), Effect.AMBIGUOUS, "Nobody can say whether the receiver took it.", sick=True),
 )
+"""What the wire says by itself."""
+CONFLICT = Row(
+    "accepted",
+    ANSWERED,
+    ((409, 409),),
+    Effect.ACCEPTED,
+    "Where the endpoint's settings say that 409 means it had it already.",
+    status_shown="409, by the endpoint's word",
+)
+ABORTED = Row(
+    "aborted",
+    ANSWERED,
+    ((300, 499),),
+    Effect.FINAL,
+    "The receiver will not take this event. The delivery fails. (With a status that may have acted, it becomes unknown "
+    "and is not tried again.)",
+    status_shown="300 to 499 and 503, with `webhook-delivery: abort-message`",
+)
+WISHES: tuple[Row, ...] = (CONFLICT, ABORTED)
+"""What an endpoint, or its receiver in an answer, says besides."""
+EVERY_ROW: tuple[Row, ...] = (*ROWS, *WISHES)
+
+CONTROL = "webhook-delivery"
+"""The response header by which a receiver says how to go on: `abort-message`, `disable`, or both with a comma."""
 
 
 def _by_status(rows: Iterable[Row]) -> dict[int, Row]:
@@ -119,32 +160,57 @@ _SECONDS = re.compile(r"\d{1,9}(\.\d{1,9})?\Z", re.ASCII)
 
 
 def judge(
-    verdict: str, http_status: int | None, headers: Sequence[tuple[str, str]], *, now: float | None = None
+    verdict: str,
+    http_status: int | None,
+    headers: Sequence[tuple[str, str]],
+    *,
+    conflict_accepts: bool = False,
+    now: float | None = None,
 ) -> Judgement:
-    """The row for one attempt. `now` is Unix seconds, used only for a `Retry-After` date without a `Date` beside it.
+    """The row for one attempt, and what the receiver asks for beside its status. `conflict_accepts` is the endpoint's
+    promise about 409. `now` is Unix seconds, used only for a `Retry-After` date without a `Date` beside it.
 
-    A receiver may refuse before it read the whole request: such an attempt is `not_sent`, yet its 410, 429 or 503
-    still speaks about the endpoint and is heard.
+    A receiver may refuse before it read the whole request: such an attempt is `not_sent`, yet its 410, 429 or 503, and
+    what it asks for, still speak about the endpoint and are heard.
     """
     answer = None if http_status is None else _ANSWERED.get(http_status)
     if verdict == ANSWERED:
         row = answer or _OTHER[UNKNOWN]  # an informational status is no answer
+        if conflict_accepts and http_status == CONFLICT.ranges[0][0]:
+            row = CONFLICT
     elif verdict == NOT_SENT and answer is not None and (answer.throttle or answer.disables):
         row = answer
     else:
         row = _OTHER[verdict]
-    if row.effect is Effect.ACCEPTED:
+    asked = _asked(headers) if answer is not None else frozenset()
+    if row.effect is Effect.ACCEPTED and "disable" not in asked:
         return _ACCEPTED
+    # Beside a 2xx it means nothing, also beside one that came too early to be believed.
+    abort = "abort-message" in asked and row.effect is not Effect.ACCEPTED and answer is not ROWS[0]
+    if abort and row.effect is Effect.NOT_TAKEN:
+        row = ABORTED
+    disable = f"The receiver answered {http_status} Gone." if row.disables else None
+    if "disable" in asked:
+        disable = disable or f"The receiver asked for it ({CONTROL}: disable)."
     return Judgement(
         classification=row.classification,
         effect=row.effect,
         retry_after_s=retry_after_seconds(headers, now=now) if row.throttle else None,
-        disable_endpoint=f"The receiver answered {http_status} Gone." if row.disables else None,
+        disable_endpoint=disable,
         throttle=row.throttle,
+        sick=row.sick,
+        slow=row.slow,
+        no_more=abort,
     )
 
 
-_ACCEPTED = Judgement("accepted", Effect.ACCEPTED, None, None, False)
+_ACCEPTED = Judgement("accepted", Effect.ACCEPTED)
+
+
+def _asked(headers: Sequence[tuple[str, str]]) -> frozenset[str]:
+    """What the receiver asks for in its answer, in lower case."""
+    values = [value for name, value in headers if name.lower() == CONTROL]
+    return frozenset(word.strip().lower() for value in values for word in value.split(","))
 
 
 def retry_after_seconds(headers: Sequence[tuple[str, str]], *, now: float | None = None) -> float | None:

@@ -21,21 +21,21 @@ import json
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 from urllib.parse import unquote_plus, urlencode
 
-from deliveries import acknowledgements, ids, signing
+from deliveries import acknowledgements, ids, rotation, signing
 from deliveries.acknowledgements import Said, Source
-from deliveries.dispatch.claiming import signing_secret
-from deliveries.dispatch.engine import Limits
+from deliveries.dispatch.limits import Limits
 from deliveries.dispatch.wire import user_agent
 from deliveries.egress import EgressPolicy
 from deliveries.models import Endpoint
 from deliveries.outcomes import ANSWERED
-from deliveries.queries import DELIVERIES
+from deliveries.queries import ASKING, DELIVERIES
 from deliveries.sealing import SealBroken
-from deliveries.signing import BadSecret
+from deliveries.signing import BadSecret, Key
 from deliveries.transport.base import Headers
 from deliveries.transport.single import Answer, fetch
 from ledger import identity
@@ -54,7 +54,6 @@ STRETCH = 5_000
 EACH = 20
 """Of how many unknown operations one look goes through, and how many of one endpoint it gives."""
 
-_ASKING = 0x41736B21  # the first half of the advisory lock's key: "Ask!"
 _LONGEST_REMOTE_ID = 256
 _SAYS = {
     Said.PROCESSED: "The receiver says that it processed it.",
@@ -219,7 +218,7 @@ def let_go(question: Question) -> None:
 
 
 def _session(statement: str, operation_key: int) -> bool:
-    (answer,) = DELIVERIES[statement].rows(_Done, {"kind": _ASKING, "operation_key": operation_key})
+    (answer,) = DELIVERIES[statement].rows(_Done, {"kind": ASKING, "operation_key": operation_key})
     return answer.done
 
 
@@ -240,7 +239,8 @@ def _question(operation_key: int, timeout_ms: int) -> Question | NotAsked:
     headers: Headers = ()
     refusal = ""
     try:
-        headers = _signed(names, signing_secret(endpoint), row.now)
+        keys = rotation.signers_of(endpoint, datetime.fromtimestamp(row.now, UTC))
+        headers = _signed(names, keys, row.now)
     except (SealBroken, BadSecret) as unusable:
         refusal = f"It was not asked, because nothing is sent unsigned: {unusable}."
     return Question(
@@ -256,10 +256,11 @@ def _question(operation_key: int, timeout_ms: int) -> Question | NotAsked:
     )
 
 
-def _signed(names: dict[str, str], secret: bytes, now: int) -> Headers:
+def _signed(names: dict[str, str], keys: Sequence[Key], now: int) -> Headers:
     """The headers of a question about `names`. Its id is new each time: who drops duplicates by it still answers."""
     webhook_id, asked = ids.render(ids.QUESTION, ids.time_ordered()), json.dumps(names)
-    signature = signing.sign(signing.derived(secret, signing.QUERY), webhook_id, now, asked.encode("ascii"))
+    asking = tuple(key.for_questions() for key in keys)
+    signature = signing.sign_with_each(asking, webhook_id, now, asked.encode("ascii"))
     return (
         ("accept", "application/json"),
         ("user-agent", user_agent()),

@@ -9,9 +9,10 @@ from functools import partial
 
 from django.conf import settings
 
-from deliveries import acknowledgements, asking
+from deliveries import acknowledgements, asking, health, lines
 from deliveries.dispatch import owner
-from deliveries.dispatch.settling import AttemptRow, record, retry_delay_ms, window_ms
+from deliveries.dispatch.attempts import AttemptRow, record
+from deliveries.dispatch.settling import retry_delay_ms, window_ms
 from deliveries.models import Endpoint, Verdict
 from deliveries.queries import DELIVERIES
 from ledger.managers import dispatch, run, unknown
@@ -67,6 +68,8 @@ class Swept:
     scheduled: int = 0
     withdrawn: int = 0
     cancelled: int = 0
+    moved_aside: int = 0
+    disabled: int = 0
     finished: int = 0
     repaired: int = 0
     overdue: bool = False
@@ -83,6 +86,7 @@ class _Patrol:
     unknown: int = 0
     unscheduled: int = 0
     hopeless: int = 0
+    lines: uuid.UUID = field(default_factory=lambda: uuid.UUID(int=0))
 
 
 _PATROL = _Patrol()
@@ -105,8 +109,10 @@ def sweep() -> Swept:
     3. Unknown operations of idempotent endpoints inside their window: sent again under the same id, unless their last
        sends each lost their worker. Those that wait for a retry to an endpoint that is closed: for a person instead.
     4. What waits for a deleted endpoint: cancelled.
-    5. Patrols: runs left behind by their operation, and queue rows that are missing, wrong or left over.
-    6. Due work that nobody was told of, and receivers to ask: reported, for the caller to ring. Nothing is asked here.
+    5. What is first in line of an ordered endpoint, and has used up its patience: moved aside.
+    6. Endpoints that have accepted nothing for days: disabled, and said so of half way there.
+    7. Patrols: runs left behind by their operation, and queue rows that are missing, wrong or left over.
+    8. Due work that nobody was told of, and receivers to ask: reported, for the caller to ring. Nothing is asked here.
 
     Several may run at once: each statement skips what another holds locked, and moves only what is still so.
     """
@@ -116,8 +122,12 @@ def sweep() -> Swept:
     swept.scheduled = _schedule()
     swept.withdrawn = _withdraw()
     swept.cancelled = _cancel_for_deleted()
+    swept.moved_aside = _move_aside()
+    swept.disabled = health.disable_failing()
     _patrol(swept)
-    swept.overdue = bool(DELIVERIES["dispatch.overdue"].rows(_KeyRow, {"age_ms": settings.RELAY_SWEEP_MS}))
+    overdue = DELIVERIES["dispatch.overdue"].rows(_KeyRow, {"age_ms": settings.RELAY_SWEEP_MS})
+    # Whoever stood behind what was moved aside may have been due for long.
+    swept.overdue = bool(overdue or swept.moved_aside)
     swept.askable = asking.any_due()
     if swept != Swept(overdue=swept.overdue, askable=swept.askable):
         log.info("%s", swept)
@@ -214,6 +224,12 @@ def _cancel_for_deleted() -> int:
     if rows:
         in_transaction(lambda: run.cancel([row.run_id for row in rows]))
     return len(rows)
+
+
+def _move_aside() -> int:
+    moved = lines.move_aside(_PATROL.lines)
+    _PATROL.lines = moved.walked_to
+    return moved.moved
 
 
 def _patrol(swept: Swept) -> None:

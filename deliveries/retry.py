@@ -15,17 +15,20 @@ def delay_seconds(
     jitter: float,
     rng: Random,
     retry_after: float | None = None,
+    slow: bool = False,
 ) -> float | None:
     """Seconds from the end of attempt number `attempts_made` to the next one; None when no tries are left.
 
     The step is moved by up to `jitter` of itself (0 to 1) either way, so that deliveries that failed together do not
-    come back together. A receiver's `retry_after` can lengthen the wait up to 24 h and never shortens it.
+    come back together. A receiver's `retry_after` can lengthen the wait up to 24 h and never shortens it. `slow` takes
+    the longest step instead of the next.
     """
     if attempts_made < 1:
         raise ValueError("a delay follows an attempt: attempts_made counts from one")
     if attempts_made > len(schedule):
         return None
-    delay = schedule[attempts_made - 1] * (1.0 + jitter * (2.0 * rng.random() - 1.0))
+    step = max(schedule) if slow else schedule[attempts_made - 1]
+    delay = step * (1.0 + jitter * (2.0 * rng.random() - 1.0))
     if retry_after is not None:
         delay = max(delay, min(retry_after, LONGEST_RETRY_AFTER))
     return max(delay, 0.0)

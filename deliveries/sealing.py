@@ -12,6 +12,7 @@ import base64
 import binascii
 import hashlib
 import os
+import re
 from functools import lru_cache
 
 from cryptography.exceptions import InvalidTag
@@ -22,6 +23,8 @@ from django.conf import settings
 
 _PURPOSE = b"relay: secrets at rest, 1"
 _NONCE, _TAG = 12, 16
+KEY_ID_LENGTH = 12
+_TOKEN_HEAD = re.compile(rf"[0-9a-f]{{{KEY_ID_LENGTH}}}\.")
 
 
 class SealBroken(Exception):
@@ -34,14 +37,23 @@ def _ring(first: str, *others: str) -> dict[str, AESGCM]:
     ring: dict[str, AESGCM] = {}
     for source in (first, *others):
         key = HKDF(algorithm=SHA256(), length=32, salt=None, info=_PURPOSE).derive(source.encode())
-        ring.setdefault(hashlib.sha256(_PURPOSE + key).hexdigest()[:12], AESGCM(key))
+        ring.setdefault(hashlib.sha256(_PURPOSE + key).hexdigest()[:KEY_ID_LENGTH], AESGCM(key))
     return ring
 
 
 def _current_ring() -> dict[str, AESGCM]:
-    if not settings.SECRET_KEY:
-        raise SealBroken("there is no SECRET_KEY to derive a sealing key from")
     return _ring(settings.SECRET_KEY, *getattr(settings, "SECRET_KEY_FALLBACKS", ()))
+
+
+def key_ids() -> tuple[str, ...]:
+    """The ids of the keys in the ring; the first one seals."""
+    return tuple(_current_ring())
+
+
+def key_id_of(token: str) -> str:
+    """The id of the key that a token names; empty when it is no token."""
+    key_id = token[:KEY_ID_LENGTH]
+    return key_id if _TOKEN_HEAD.match(token) else ""
 
 
 def _bound_to(key_id: str, row: str) -> bytes:

@@ -26,6 +26,9 @@ Identities
 - *operation*: one side-effect intent, `tenant/run/step/effect_version`. No worker, epoch, count or clock is part of it.
   A changed effect is the next version of its step, in a row of its own: what was only prepared is cancelled for it,
   what is settled stays, and what may have happened has no next version before its truth is known.
+- *line*: the tasks of one endpoint whose operations are claimed one at a time, in the order of their keys. A task is
+  put in line when it is opened or never, and never comes back into it. Who picks what to claim sees to it that it is
+  the first; a claim itself does not ask. What is planned for a task later stands where its own key puts it.
 - *claim*: owner, epoch and end of a send that may be going on, on its operation. It is alive only under the term in
   which it was made, and a lost one is told by that term, whoever holds the lease since.
 
@@ -37,6 +40,7 @@ Who may write what
   be sent again under the same id where its receiver promised to drop duplicates; write what evidence proves; finish a
   run that its operation left behind.
 - a person: settle an unknown operation, naming the revision that they saw, with a reason.
+- a person, or a policy: let a task that nobody is sending leave its line, with a reason.
 - the control plane: cancel.
 Nobody else, and nothing through the ORM: `save`, `delete` and `update` of these models raise.
 

@@ -47,13 +47,15 @@ KINDS: Mapping[str, str] = {
     "queue_row_subject": "a queue row names run, tenant and endpoint of its operation",
     "queue_row_claim": "a queue row is claimed when its operation is, and for as long",
     "queue_row_unknown": "a queue row says since when its operation is unknown, exactly when it is",
+    "queue_row_line": "a queue row stands in line exactly when its task does",
     "queue_row_due": "a queue row is due when its operation is",
     "queue_row_left_over": "what is settled has no queue row",
+    "line_overtaken": "nothing in line is sent while another stands before it",
     "takeover_run": "the run of a takeover exists",
     "takeover_order": "the epochs of a run's takeovers rise",
     "fenced_write_subject": "run and operation of a fenced write exist",
     "resolution_row": "a resolution has an operation, a reason and a known decision",
-    "resolution_followed": "an operation became what a person decided, by one more revision",
+    "resolution_followed": "an operation became what was decided, by one more revision, or left its line",
 }
 """Every kind of breach: what must hold, in words."""
 

@@ -121,8 +121,9 @@ class RunReason(models.TextChoices):
 
 
 class Decision(models.TextChoices):
-    """What a person may decide about an unknown operation."""
+    """What may be decided about an operation, with a reason: by a person, and the last one by a stated policy too."""
 
     SUCCEEDED = "succeeded", "It was delivered"
     FAILED = "failed", "It was not delivered, and shall not be sent again"
     RETRY = "retry", "Send it again under the same id"
+    MOVED_ASIDE = "moved_aside", "It leaves its line; where it stands is not changed"

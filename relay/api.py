@@ -20,7 +20,7 @@ from ninja.openapi.schema import OpenAPISchema
 from ninja.parser import Parser
 from ninja.renderers import BaseRenderer
 
-from deliveries.api import acknowledgements, deliveries, endpoints, events, operations
+from deliveries.api import acknowledgements, deliveries, endpoints, events, lines, operations, secrets
 from deliveries.api.access import TENANT_HEADER, BearerKey
 from deliveries.api.errors import CODES, ApiError, FieldError, invalid, malformed
 from deliveries.models import DEFAULT_TENANT
@@ -107,7 +107,9 @@ api = Api(
 )
 api.add_router("/events", events.router)
 api.add_router("/endpoints", endpoints.router)
+api.add_router("/endpoints", secrets.router)
 api.add_router("/deliveries", deliveries.router)
+api.add_router("/deliveries", lines.router)
 api.add_router("/operations", operations.router)
 api.add_router("/acknowledgements", acknowledgements.router)
 

@@ -13,9 +13,13 @@ from django.apps import AppConfig
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, register
 from django.core.checks import Warning as Warn
-from django.db import DEFAULT_DB_ALIAS, connections
+from django.db import DEFAULT_DB_ALIAS, OperationalError, ProgrammingError, connections, transaction
 
+from deliveries.egress import EgressPolicy
 from deliveries.timing import SETTLE_BUDGET_MS, longest_deadline_ms
+from ledger.statements import sqlstate
+
+METADATA = "169.254.169.254"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +106,21 @@ def check_huey(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[C
     return found
 
 
+@register(Tags.security)
+def check_egress(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
+    """What may be called should not hold the place where clouds give credentials to whoever asks."""
+    if not EgressPolicy.from_settings().allows(METADATA, 80, plain=True):
+        return []
+    return [
+        Warn(
+            f"RELAY_EGRESS_ALLOW contains {METADATA}, where clouds give out a machine's credentials: whoever may write "
+            "endpoints could have Relay call it.",
+            hint="Name smaller networks, or put 169.254.0.0/16 into RELAY_EGRESS_DENY.",
+            id="relay.W005",
+        )
+    ]
+
+
 @register(Tags.compatibility, deploy=True)
 def check_failpoint(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
     """Where something is at stake no process may be told to fail."""
@@ -156,5 +175,58 @@ def check_roles(
             "what is on record.",
             hint="Run `manage.py harden`, and set DATABASE_URL and RELAY_MIGRATE_DATABASE_URL as it says.",
             id="relay.W002",
+        )
+    ]
+
+
+LOOK_FOR_KEYS_MS = 20_000
+"""How long the look at every endpoint may take. 100,000 of them take a quarter of a second."""
+_NOT_MIGRATED = frozenset({"42P01", "42703"})  # no such table, no such column
+_TOO_LONG = "57014"
+
+
+@register(Tags.database)
+def check_sealing_keys(
+    app_configs: Sequence[AppConfig] | None, databases: Sequence[str] | None = None, **kwargs: Any
+) -> list[CheckMessage]:
+    """The key ring opens what is stored. Asks the database, and so only where one is named.
+
+    Without the key nothing could be signed, and every delivery of those endpoints would wait; or, worse, a web server
+    with one ring and workers with another would each write what the other cannot read.
+    """
+    if DEFAULT_DB_ALIAS not in (databases or ()):
+        return []
+    # Read late: checks are registered before there are models.
+    from deliveries.resealing import lost_keys
+
+    try:
+        with transaction.atomic(), connections[DEFAULT_DB_ALIAS].cursor() as cursor:
+            cursor.execute("SELECT set_config('statement_timeout', %s, true)", [f"{LOOK_FOR_KEYS_MS}ms"])
+            lost = lost_keys()
+    except ProgrammingError as error:
+        if sqlstate(error) in _NOT_MIGRATED:
+            return []  # Nothing can be sealed in a table that is not there yet.
+        raise
+    except OperationalError as error:
+        if sqlstate(error) != _TOO_LONG:
+            raise
+        return [
+            Warn(
+                f"Under which keys the endpoints' secrets are sealed could not be seen within {LOOK_FOR_KEYS_MS} ms.",
+                hint="If deliveries wait with an error about a key, look at RELAY_SECRET_KEY.",
+                id="relay.W004",
+            )
+        ]
+    if not lost:
+        return []
+    named = ", ".join(f"{one.key_id or 'none that is a key'} ({one.endpoints} endpoints)" for one in lost[:5])
+    return [
+        Error(
+            "RELAY_SECRET_KEY does not open secrets that are stored: they are sealed under other keys, whose ids are "
+            f"{named}{' and more' if len(lost) > 5 else ''}.",
+            hint="Put the former key into RELAY_SECRET_KEY_FALLBACKS (and run `manage.py rotate_secret_key` before it "
+            "leaves there). If it is lost for good, start with --skip-checks and give those endpoints new secrets: "
+            'POST /v1/endpoints/{id}/secret/rotate with {"overlap_hours": 0}.',
+            id="relay.E008",
         )
     ]

@@ -27,7 +27,7 @@ ENDPOINTS = 1_000
 DUE_PER_ENDPOINT = 200
 DAY = timedelta(hours=24)
 
-# Each endpoint's due rows stand together in the index `dispatch_due`: one short range for each endpoint.
+# Each endpoint's due rows stand together in the index `dispatch_due`: those in line beside those that are not.
 BACKLOG = """
 /* relay dashboard.backlog */
 WITH receiving AS (
@@ -37,10 +37,16 @@ SELECT coalesce(sum(due.found), 0), min(due.oldest), coalesce(max(due.found), 0)
 FROM receiving CROSS JOIN LATERAL (
     SELECT count(*) AS found, min(first.due_at) AS oldest
     FROM (
-        SELECT dispatch.due_at FROM ledger_dispatch AS dispatch
-        WHERE dispatch.endpoint_id = receiving.endpoint_id
-          AND dispatch.due_at <= (SELECT clock_timestamp()) AND dispatch.until IS NULL
-        ORDER BY dispatch.due_at LIMIT %(each)s
+        (SELECT dispatch.due_at FROM ledger_dispatch AS dispatch
+         WHERE dispatch.endpoint_id = receiving.endpoint_id AND NOT dispatch.in_line
+           AND dispatch.due_at <= (SELECT clock_timestamp()) AND dispatch.until IS NULL
+         ORDER BY dispatch.due_at LIMIT %(each)s)
+        UNION ALL
+        (SELECT dispatch.due_at FROM ledger_dispatch AS dispatch
+         WHERE dispatch.endpoint_id = receiving.endpoint_id AND dispatch.in_line
+           AND dispatch.due_at <= (SELECT clock_timestamp()) AND dispatch.until IS NULL
+         ORDER BY dispatch.due_at LIMIT %(each)s)
+        ORDER BY due_at LIMIT %(each)s
     ) AS first
 ) AS due
 """

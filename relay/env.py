@@ -21,9 +21,12 @@ from psycopg import ProgrammingError
 from psycopg.conninfo import conninfo_to_dict
 
 from deliveries import failpoints
+from deliveries.addresses import Address
 from deliveries.failpoints import Failpoint
+from deliveries.url_grammar import Hosts
 from relay import roles
 from relay.embedded import database_parameters
+from relay.own_listeners import listeners
 
 Network = IPv4Network | IPv6Network
 
@@ -61,7 +64,12 @@ class Config:
     allowed_hosts: tuple[str, ...]
     public_url: str
     egress_allow: tuple[Network, ...]
+    egress_deny: tuple[Network, ...]
+    egress_hosts: tuple[str, ...]
     egress_http: bool
+    egress_nat64: bool
+    egress_ports: frozenset[int]
+    own_listeners: dict[tuple[Address | None, int], str]
     bootstrap_key: str | None
     bootstrap_password: str | None
     lease_ttl_ms: int
@@ -69,6 +77,11 @@ class Config:
     http_timeout_ms: int
     sweep_ms: int
     poison_losses: int
+    breaker_failures: int
+    disable_after_hours: int
+    disable_span_hours: int
+    disable_deliveries: int
+    transport: str
     dispatchers: int
     web_processes: int
     web_threads: int
@@ -116,6 +129,18 @@ class Reader:
         """CIDRs with commas between. A variable that is set, even to nothing, replaces the default."""
         words = self.environ.get(name, default).split(",")
         return tuple(_network(name, word.strip()) for word in words if word.strip())
+
+    def ports(self, name: str) -> frozenset[int]:
+        words = self.words(name)
+        if not all(re.fullmatch(r"[0-9]{1,5}", word) and 0 < int(word) < 65536 for word in words):
+            raise BadVariable(name, "must be port numbers from 1 to 65535 with commas between, such as 3000,9443")
+        return frozenset(map(int, words))
+
+    def hosts(self, name: str) -> tuple[str, ...]:
+        try:
+            return Hosts(self.words(name)).patterns
+        except ValueError as wrong:
+            raise BadVariable(name, str(wrong)) from None
 
     def database(self, name: str) -> dict[str, str] | None:
         """libpq's parameters out of a `postgresql://` URL, or None when it is not set."""
@@ -213,7 +238,9 @@ def load(environ: Mapping[str, str]) -> Config:
     migrating = read.database("RELAY_MIGRATE_DATABASE_URL")
     if migrating is not None and (external is None or migrating["dbname"] != external["dbname"]):
         raise BadVariable("RELAY_MIGRATE_DATABASE_URL", "must name the same database as DATABASE_URL")
+    huey_url = read.huey("HUEY_URL")
     host = read.text("RELAY_HOST", "127.0.0.1")
+    port = read.integer("RELAY_PORT", 8000, least=1, most=65535)
     public_url = read.origin("RELAY_PUBLIC_URL")
     second, day = 1_000, 86_400_000
     return Config(
@@ -221,16 +248,23 @@ def load(environ: Mapping[str, str]) -> Config:
         embedded=embedded,
         database=database_parameters(data_dir) if external is None else external,
         migration_database=database_parameters(data_dir, user=roles.MIGRATOR) if embedded else migrating,
-        huey_url=read.huey("HUEY_URL"),
+        huey_url=huey_url,
         secret_key=read.secret("RELAY_SECRET_KEY", required=not embedded),
         secret_key_fallbacks=read.words("RELAY_SECRET_KEY_FALLBACKS"),
         debug=read.boolean("RELAY_DEBUG", default=False),
         host=host,
-        port=read.integer("RELAY_PORT", 8000, least=1, most=65535),
+        port=port,
         allowed_hosts=_allowed_hosts(read, host, public_url),
         public_url=public_url,
         egress_allow=read.networks("RELAY_EGRESS_ALLOW", LOOPBACK_NETWORKS if embedded else ""),
+        egress_deny=read.networks("RELAY_EGRESS_DENY", ""),
+        egress_hosts=read.hosts("RELAY_EGRESS_HOSTS"),
         egress_http=read.boolean("RELAY_EGRESS_HTTP", default=False),
+        egress_nat64=read.boolean("RELAY_EGRESS_NAT64", default=False),
+        egress_ports=read.ports("RELAY_EGRESS_PORTS"),
+        own_listeners=listeners(
+            web_port=port, databases=[one for one in (external, migrating) if one is not None], huey_url=huey_url
+        ),
         bootstrap_key=read.optional("RELAY_BOOTSTRAP_KEY"),
         bootstrap_password=read.password("RELAY_BOOTSTRAP_PASSWORD"),
         lease_ttl_ms=read.integer("RELAY_LEASE_TTL_MS", 30_000, least=second, most=day),
@@ -238,6 +272,11 @@ def load(environ: Mapping[str, str]) -> Config:
         http_timeout_ms=read.integer("RELAY_HTTP_TIMEOUT_MS", 15_000, least=100, most=day),
         sweep_ms=read.integer("RELAY_SWEEP_MS", 5_000, least=100, most=day),
         poison_losses=read.integer("RELAY_POISON_LOSSES", 3, least=1, most=100),
+        breaker_failures=read.integer("RELAY_BREAKER_FAILURES", 10, least=0, most=1_000_000),
+        disable_after_hours=read.integer("RELAY_DISABLE_AFTER_HOURS", 120, least=1, most=8_760),
+        disable_span_hours=read.integer("RELAY_DISABLE_SPAN_HOURS", 12, least=0, most=8_760),
+        disable_deliveries=read.integer("RELAY_DISABLE_DELIVERIES", 10, least=1, most=1_000_000),
+        transport=read.choice("RELAY_TRANSPORT", "curl", ("curl", "requests")),
         dispatchers=read.integer("RELAY_DISPATCHERS", 2, least=1, most=127),
         web_processes=read.integer("RELAY_WEB_PROCESSES", 2, least=1, most=256),
         web_threads=read.integer("RELAY_WEB_THREADS", 4, least=1, most=256),

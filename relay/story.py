@@ -22,7 +22,9 @@ def _operation(operation: schemas.Operation, run_made: datetime) -> list[Moment]
     moments += [
         (
             one.decided_at,
-            f"{one.actor} resolved it as {one.decision}, seeing revision {one.revision_seen}: {one.reason}",
+            f"{one.actor} moved it aside out of its line: {one.reason}"
+            if one.decision == "moved_aside"
+            else f"{one.actor} resolved it as {one.decision}, seeing revision {one.revision_seen}: {one.reason}",
         )
         for one in operation.resolutions
     ]
@@ -69,6 +71,13 @@ def _fenced_write(write: schemas.FencedWrite) -> list[Moment]:
 
 def _now(delivery: schemas.Delivery) -> list[str]:
     lines = [f"It is {delivery.status} now."]
+    if delivery.holds_line:
+        lines.append(
+            "It is the first in its endpoint's line: what was accepted after it waits until it is settled, or "
+            "moved aside in the admin or by POST /v1/deliveries/ID/move-aside."
+        )
+    elif delivery.in_line:
+        lines.append("It stands in its endpoint's line, and is sent when it is the first there.")
     for operation in delivery.operations:
         if operation.quarantined and operation.dispatch_owner is None:
             lines.append(

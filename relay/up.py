@@ -75,6 +75,8 @@ class Up:
         try:
             call_command("migrate", interactive=False, verbosity=0, skip_checks=True)
             for found in checks.run_checks(tags=[checks.Tags.database], databases=[DEFAULT_DB_ALIAS]):
+                if found.is_serious() and not found.is_silenced():
+                    raise CannotStart(f"{found.msg} {found.hint or ''}".rstrip())
                 tell(f"warning: {found.msg} {found.hint or ''}".rstrip())
             credentials = bootstrap.ensure(self.config.bootstrap_password, self.config.bootstrap_key)
         except OperationalError as error:

@@ -7,7 +7,9 @@ superuser's, on a server where the test database and Relay's four roles may be m
 
 from __future__ import annotations
 
+import ipaddress
 import os
+import socket
 from collections.abc import Iterator
 from typing import Any
 
@@ -24,6 +26,25 @@ from tests.support import database
 
 # The server of a test session dies with it: nothing has to survive a power cut.
 UNSAFE_AND_FAST = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_name_is_looked_up_outside() -> Iterator[None]:
+    """Nothing that a test does in this process asks a name server: whatever has a name, but for this machine, has no
+    address."""
+    real = socket.getaddrinfo
+
+    def only_here(host: Any, *more: Any, **named: Any) -> Any:
+        if host not in (None, "", "localhost"):
+            try:
+                ipaddress.ip_address(host)
+            except ValueError:
+                raise socket.gaierror(socket.EAI_NONAME, "Name or service not known") from None
+        return real(host, *more, **named)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(socket, "getaddrinfo", only_here)
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -71,6 +92,7 @@ def django_db_setup(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -
     def unguarded_flush(test: TransactionTestCase) -> None:
         with database.unguarded():
             flush(test)
+        database.restore()
 
     with pytest.MonkeyPatch.context() as patch, django_db_blocker.unblock():
         patch.setattr(TransactionTestCase, "_fixture_teardown", unguarded_flush)

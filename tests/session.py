@@ -17,13 +17,18 @@ import pytest
 SECRET_KEY = "of-no-use-outside-the-tests-0123456789-0123456789"
 
 
+FOR_TESTS = frozenset({"RELAY_SOAK", "RELAY_REQUIRE_SPIN"})
+"""What is said to the tests and not to Relay: how long trials are, and that the model checker must be there."""
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # As in `nohup … &`. Programs would inherit it, and the tests stop them as a terminal does.
         signal.signal(signal.SIGINT, signal.default_int_handler)
     for name in [name for name in os.environ if name.startswith("RELAY_") or name == "HUEY_URL"]:
-        del os.environ[name]
+        if name not in FOR_TESTS:
+            del os.environ[name]
     folder = Path(tempfile.mkdtemp(prefix="relay-tests-"))
     if os.geteuid() == 0:
         folder.chmod(0o711)  # PostgreSQL runs as another user then, and must get through.

@@ -10,18 +10,29 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
 from django.shortcuts import redirect
 from django.urls import path, reverse
-from django.utils.html import format_html
+from django.utils.decorators import method_decorator
 from django.utils.safestring import SafeString
+from django.views.decorators.debug import sensitive_post_parameters
 
-from deliveries import endpoints, ids
+from deliveries import endpoints, health, ids, reachability
+from deliveries.admin import lines
+from deliveries.admin.endpoint_facts import (
+    authentication_facts,
+    health_facts,
+    nothing_yet,
+    receiver_facts,
+    sending_facts,
+    state_badge,
+)
 from deliveries.admin.endpoint_form import EditEndpointForm, NewEndpointForm, changes_of, defaults, initial, tell
 from deliveries.admin.events import parsed
 from deliveries.admin.filters import TenantFilter
+from deliveries.admin.rotation import rotate_view
 from deliveries.admin.status import latest, promise, status_badge, status_of
 from deliveries.models import Endpoint
 from ledger.admin.base import ChoiceFilter, ReadOnlyAdmin
 from ledger.admin.page import Button, Facts, Page, Table
-from ledger.admin.text import badge, code, outside, when
+from ledger.admin.text import code, outside, when
 from ledger.models import Operation, Run, Task
 
 SHOWN_DELIVERIES = 25
@@ -35,10 +46,11 @@ class EnabledFilter(ChoiceFilter):
     options = (
         ("enabled", "Enabled"),
         ("disabled", "Disabled"),
-        ("paused", "Paused by the receiver"),
+        ("paused", "Paused"),
+        ("failing", "Failing"),
         ("deleted", "Deleted"),
     )
-    scanning = frozenset({"enabled", "disabled", "paused", "deleted"})
+    scanning = frozenset({"enabled", "disabled", "paused", "failing", "deleted"})
 
     def narrow(self, queryset: Any, value: str) -> Any:
         """In this state."""
@@ -49,6 +61,8 @@ class EnabledFilter(ChoiceFilter):
                 return queryset.filter(enabled=False, deleted_at=None)
             case "paused":
                 return queryset.filter(blocked_until__isnull=False, deleted_at=None)
+            case "failing":
+                return queryset.filter(state__failing_since__isnull=False, enabled=True, deleted_at=None)
             case _:
                 return queryset.filter(deleted_at__isnull=False)
 
@@ -64,6 +78,12 @@ class EndpointAdmin(ReadOnlyAdmin):
     list_intro = "The receivers, newest first."
     empty_title = "No endpoint yet"
     empty_text = "Make one here, or with POST /v1/endpoints. Events accepted before that do not go to it."
+
+    def prepare(self, request: HttpRequest, rows: list[Any]) -> None:
+        """How the endpoints of the page are doing."""
+        found = health.state_of([row.pk for row in rows])
+        for row in rows:
+            row.doing = found.get(row.pk)
 
     def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Those with the right to add endpoints."""
@@ -85,6 +105,11 @@ class EndpointAdmin(ReadOnlyAdmin):
         """The pages of the admin, and those that write."""
         return [
             path("<uuid:key>/edit/", self.admin_site.admin_view(self.edit_view), name="deliveries_endpoint_edit"),
+            path(
+                "<uuid:key>/secret/",
+                self.admin_site.admin_view(rotate_view(self)),
+                name="deliveries_endpoint_secret",
+            ),
             path("<uuid:key>/remove/", self.admin_site.admin_view(self.remove_view), name="deliveries_endpoint_remove"),
             *super().get_urls(),
         ]
@@ -115,7 +140,7 @@ class EndpointAdmin(ReadOnlyAdmin):
     @admin.display(description="State")
     def state(self, row: Endpoint) -> SafeString:
         """Whether it receives, and why not."""
-        return state_badge(row)
+        return state_badge(row, getattr(row, "doing", None))
 
     @admin.display(description="It promises")
     def promises(self, row: Endpoint) -> str:
@@ -133,22 +158,28 @@ class EndpointAdmin(ReadOnlyAdmin):
         active = [task.active_run_id for task in tasks]
         runs = Run.objects.in_bulk(active)
         operations = latest(Operation.objects.filter(run_id__in=active))
+        doing = health.state_of([row.pk]).get(row.pk)
         all_of_it = f"{reverse('admin:ledger_task_changelist')}?endpoint={self.name_of(row.endpoint_id)}"
         buttons = [Button("Its deliveries", all_of_it)]
         if row.deleted_at is None:
             if self.may_delete(request):
                 buttons.insert(0, Button("Delete", reverse("admin:deliveries_endpoint_remove", args=(row.pk,))))
             if self.may_change(request):
+                replace = reverse("admin:deliveries_endpoint_secret", args=(row.pk,))
+                buttons.insert(0, Button("Replace the secret", replace))
                 buttons.insert(
                     0, Button("Edit", reverse("admin:deliveries_endpoint_edit", args=(row.pk,)), primary=True)
                 )
         return Page(
             title=f"Endpoint {self.name_of(row.endpoint_id)}",
             heading=code(self.name_of(row.endpoint_id)),
-            badges=(state_badge(row),),
+            badges=(state_badge(row, doing),),
             sections=(
+                Facts("Health", health_facts(row, doing)),
                 Facts("Receiver", receiver_facts(row)),
+                Facts("Authentication", authentication_facts(row)),
                 Facts("Delivery", sending_facts(row)),
+                *lines.sections(self, row),
                 Table(
                     "Latest deliveries",
                     ("Delivery", "Status", "Attempts", "Made"),
@@ -167,23 +198,26 @@ class EndpointAdmin(ReadOnlyAdmin):
             buttons=tuple(buttons),
         )
 
+    @method_decorator(sensitive_post_parameters())
     def add_view(self, request: HttpRequest, form_url: str = "", extra_context: Any = None) -> HttpResponse:
         """Make an endpoint, and show its signing secret this once."""
         if not self.has_add_permission(request):
             raise PermissionDenied
         form = NewEndpointForm(request.POST or None, initial={"tenant": "default", **defaults()})
         if request.method == "POST" and form.is_valid():
-            changes = dict(form.cleaned_data)
-            tenant = changes.pop("tenant")
             try:
-                row, secret = endpoints.create(tenant, changes_of(changes))
+                row, secret = endpoints.create(
+                    form.cleaned_data["tenant"], changes_of(form.cleaned_data, form.changed_data)
+                )
             except endpoints.EndpointRefused as refused:
                 tell(form, refused)
             else:
                 self.log_addition(request, row, "Made in the admin.")
+                _advise(request, row)
                 return _shown_once(self, request, row, secret)
         return self._form(request, form, "New endpoint", "Make the endpoint", self.list_url())
 
+    @method_decorator(sensitive_post_parameters())
     def edit_view(self, request: HttpRequest, key: Any) -> HttpResponse:
         """Change an endpoint: only what was changed in the form is written."""
         if not self.may_change(request):
@@ -192,22 +226,24 @@ class EndpointAdmin(ReadOnlyAdmin):
         if row is None:
             return self._get_obj_does_not_exist_redirect(request, self.opts, str(key))  # type: ignore[no-any-return]
         seen = row.updated_at.isoformat()
-        form = EditEndpointForm(request.POST or None, initial={**initial(row), "seen": seen})
+        form = EditEndpointForm(row, request.POST or None, initial={**initial(row), "seen": seen})
         back = reverse("admin:deliveries_endpoint_change", args=(row.pk,))
         if request.method == "POST" and form.is_valid():
-            changes = {name: value for name, value in form.cleaned_data.items() if name in form.changed_data}
-            if changes.pop("seen", seen) != seen:
+            changes = changes_of(form.cleaned_data, form.changed_data)
+            if form.cleaned_data["seen"] != seen:
                 form.add_error(
                     None, "Somebody changed this endpoint while you edited it. Nothing was saved: open it again."
                 )
                 return self._form(request, form, f"Edit {self.name_of(row.pk)}", "Save", back, 409)
             try:
-                endpoints.update(row.tenant_id, row.endpoint_id, changes_of(changes))
+                endpoints.update(row.tenant_id, row.endpoint_id, changes)
             except endpoints.EndpointRefused as refused:
                 tell(form, refused)
             else:
                 self.log_change(request, row, [{"changed": {"fields": sorted(changes)}}])
                 messages.success(request, "Saved." if changes else "Nothing was changed.")
+                if "url" in changes:
+                    _advise(request, Endpoint.objects.get(pk=row.pk))
                 return redirect(back)
         return self._form(request, form, f"Edit {self.name_of(row.pk)}", "Save", back)
 
@@ -243,6 +279,13 @@ class EndpointAdmin(ReadOnlyAdmin):
         return self.draw(request, "admin/relay/form.html", context, status)
 
 
+def _advise(request: HttpRequest, row: Endpoint) -> None:
+    """Say why nothing would be sent to a URL at this moment, if that can be seen."""
+    advice = reachability.preview(row.url)
+    if advice is not None:
+        messages.warning(request, advice)
+
+
 def _shown_once(owner: EndpointAdmin, request: HttpRequest, row: Endpoint, secret: str) -> HttpResponse:
     context = {
         "heading": "The endpoint is made",
@@ -253,51 +296,3 @@ def _shown_once(owner: EndpointAdmin, request: HttpRequest, row: Endpoint, secre
         "next_label": "To the endpoint",
     }
     return owner.draw(request, "admin/relay/once.html", context)
-
-
-def state_badge(row: Endpoint) -> SafeString:
-    """Whether it receives, and why not."""
-    if row.deleted_at is not None:
-        return badge("deleted", "plain", "Deleted")
-    if not row.enabled:
-        return format_html("{} {}", badge("disabled", "bad", "Disabled"), outside(row.disabled_reason, 120))
-    return badge("enabled", "good", "Enabled")
-
-
-def nothing_yet(row: Endpoint) -> str:
-    """What to expect of an endpoint without deliveries."""
-    if row.deleted_at is not None:
-        return "Nothing was ever sent here. It is deleted: no event goes to it any more."
-    if not row.enabled:
-        return "Nothing was sent here yet. It is disabled: events that are accepted now do not go to it."
-    return "Nothing was sent here yet. It gets events that are accepted from now on."
-
-
-def receiver_facts(row: Endpoint) -> list[tuple[str, Any]]:
-    """Where it is and what it wants."""
-    return [
-        ("URL", outside(row.url, 2048)),
-        ("Description", outside(row.description, 2000)),
-        ("Tenant", row.tenant_id),
-        ("Event types", outside(", ".join(row.types), 4000) if row.types else "All"),
-        ("Extra headers", outside(", ".join(row.headers), 4000) if row.headers else "None"),
-        ("Signing secret", "Kept encrypted; shown only when it was made"),
-        ("It promises", promise(row)),
-        ("Query URL", outside(row.query_url, 2048)),
-        ("Made", when(row.created_at)),
-        ("Changed", when(row.updated_at)),
-        ("Deleted", when(row.deleted_at, "No")),
-    ]
-
-
-def sending_facts(row: Endpoint) -> list[tuple[str, Any]]:
-    """How it is sent to."""
-    schedule = ", ".join(f"{seconds} s" for seconds in row.retry_schedule) or "None: one attempt only"
-    return [
-        ("Retry after", schedule),
-        ("Jitter", f"{row.retry_jitter:g}"),
-        ("Give up after", f"{row.retry_max_age_hours} hours"),
-        ("At most in flight", row.in_flight),
-        ("Timeout", f"{row.timeout_ms} ms" if row.timeout_ms else "The deployment's default"),
-        ("The receiver asked for a pause until", when(row.blocked_until, "It did not")),
-    ]

@@ -158,7 +158,8 @@ def of_fenced_write(row: FencedWrite) -> Entry:
 def of_resolution(row: Resolution) -> Entry:
     """A person's decision."""
     facts = (("By", outside(row.actor)), ("Reason", outside(row.reason, 4000)), ("Revision seen", row.revision_seen))
-    title = f"Resolved: {Decision(row.decision).label}"
+    moved = row.decision == Decision.MOVED_ASIDE
+    title = "Moved aside out of its line" if moved else f"Resolved: {Decision(row.decision).label}"
     tone = {"succeeded": "good", "failed": "bad"}.get(row.decision, "busy")
     return Entry(row.decided_at, when(row.decided_at), title, tone, facts, order=5)
 

@@ -10,7 +10,7 @@ from django.urls import path, reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from deliveries.admin import evidence, resolve
+from deliveries.admin import evidence, lines, resolve
 from deliveries.admin.filters import OperationStatusFilter
 from deliveries.admin.names import operation_id
 from deliveries.admin.permissions import may_resolve
@@ -185,6 +185,7 @@ def facts(owner: ReadOnlyAdmin, row: Operation, endpoint: Endpoint | None, now: 
                 ("Ambiguous", "Yes: an attempt may have been taken" if row.ambiguous else "No"),
                 ("Claimed by", claim),
                 ("Next send", due),
+                ("Line", lines.of_operation(row.operation_key if task.in_line else None) or "It stands in none"),
                 ("First sent", when(row.first_dispatched_at, "Never")),
                 ("Last sent", when(row.dispatched_at, "Never")),
                 ("No retry after", when(row.retry_until)),

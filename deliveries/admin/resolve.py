@@ -78,7 +78,10 @@ BY_DECISION = {choice.decision.value: choice for choice in CHOICES}
 class ResolveForm(forms.Form):
     """A decision, why, and the revision of the operation that it rests on."""
 
-    decision = forms.ChoiceField(choices=Decision.choices, error_messages={"required": "Choose one of the three."})
+    decision = forms.ChoiceField(
+        choices=[(choice.decision.value, choice.label) for choice in CHOICES],
+        error_messages={"required": "Choose one of the three."},
+    )
     reason = forms.CharField(
         max_length=REASON_LENGTH,
         error_messages={"required": "Say why: whoever reads this later has only your words."},

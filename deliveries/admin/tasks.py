@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import Any
 
 from django.contrib import admin
-from django.http import HttpRequest
-from django.urls import reverse
+from django.http import HttpRequest, HttpResponse
+from django.urls import path, reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from deliveries import ids
-from deliveries.admin import evidence
+from deliveries.admin import evidence, lines
 from deliveries.admin.events import parsed
 from deliveries.admin.filters import AgeFilter, DeliveryStatusFilter, EndpointFilter, TenantFilter
 from deliveries.admin.names import operation_id
@@ -38,6 +39,15 @@ class DeliveryAdmin(ReadOnlyAdmin):
     list_intro = "One row per event and endpoint, newest first."
     empty_title = "No delivery"
     empty_text = "A delivery appears when an event is accepted that an enabled endpoint wants."
+
+    def get_urls(self) -> list[Any]:
+        """The pages of the admin, and the one where a delivery is moved aside out of its line."""
+        aside = self.admin_site.admin_view(self.move_aside_view)
+        return [path("<uuid:key>/move-aside/", aside, name="ledger_task_move_aside"), *super().get_urls()]
+
+    def move_aside_view(self, request: HttpRequest, key: uuid.UUID) -> HttpResponse:
+        """See `deliveries.admin.lines`."""
+        return lines.view(self, request, key)
 
     def name_of(self, key: Any) -> str:
         """`dlv_…`."""
@@ -116,14 +126,22 @@ class DeliveryAdmin(ReadOnlyAdmin):
             ("Made", when(row.created_at)),
             ("Next send", when(current.due_at, quarantine(current) or "Not by itself") if current else "—"),
         ]
+        place = lines.of_operation(current.operation_key if current and row.in_line else None)
+        if place:
+            facts.append(("Line", place))
         buttons = [Button("All deliveries", reverse("admin:ledger_task_changelist"))]
+        if place and may_resolve(request):
+            buttons.insert(0, Button("Move aside", lines.url_of(row.task_id)))
         if current is not None and current.status == "unknown" and may_resolve(request):
             url = reverse("admin:ledger_operation_resolve", args=(current.operation_key,))
             buttons.insert(0, Button("Resolve", url, primary=True))
         return Page(
             title=f"Delivery {self.name_of(row.task_id)}",
             heading=code(self.name_of(row.task_id)),
-            badges=(status_badge(status_of(active, current)),),
+            badges=(
+                status_badge(status_of(active, current)),
+                *((lines.holds_badge(),) if place == lines.HOLDS else ()),
+            ),
             sections=(
                 Facts("Delivery", facts),
                 Table(

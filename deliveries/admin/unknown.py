@@ -13,7 +13,9 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from deliveries import lines
 from deliveries.admin.evidence import joined
+from deliveries.admin.lines import holds_badge
 from deliveries.admin.names import operation_id
 from deliveries.admin.permissions import may_resolve
 from deliveries.admin.status import promise, quarantine, said, status_badge
@@ -110,7 +112,7 @@ class UnknownOperationAdmin(ReadOnlyAdmin):
         return redirect(reverse("admin:ledger_operation_change", args=(object_id,)))
 
     def prepare(self, request: HttpRequest, rows: list[Any]) -> None:
-        """Endpoints and last attempts of the page: two queries, and one for the clock."""
+        """Endpoints and last attempts of the page: two queries, one for the clock, and one when some stand in line."""
         endpoints = Endpoint.objects.in_bulk({row.endpoint_id for row in rows})
         newest = (
             Attempt.objects.filter(operation_key__in=[row.operation_id for row in rows])
@@ -119,9 +121,11 @@ class UnknownOperationAdmin(ReadOnlyAdmin):
             .defer("response_body", "response_headers", "evidence")
         )
         last = {attempt.operation_key: attempt for attempt in newest}
+        places = lines.places(row.operation_id for row in rows if row.in_line)
         now, allowed = database_now(), may_resolve(request)
         for row in rows:
             row.endpoint = endpoints.get(row.endpoint_id)
+            row.holds_line = places.get(row.operation_id, False)
             row.last, row.now, row.allowed = last.get(row.operation_id), now, allowed
 
     @admin.display(description="Operation")
@@ -161,6 +165,8 @@ class UnknownOperationAdmin(ReadOnlyAdmin):
             step = format_html("{} {}", status_badge("quarantined"), quarantine(row.operation))
         else:
             step = badge("person", "warn", "Needs a person")
+        if row.holds_line:
+            step = joined((holds_badge(), step))
         if not row.allowed:
             return step
         url = reverse("admin:ledger_operation_resolve", args=(row.operation_id,))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ninja import Query, Router, Status
 from pydantic import Field
 
-from deliveries import acknowledgements, ids
+from deliveries import acknowledgements, ids, lines
 from deliveries.api import find, pages, present, schemas
 from deliveries.api.access import Request, needs
 from deliveries.api.errors import ApiError, Error, refusals
@@ -98,6 +98,9 @@ def cancel_delivery(request: Request, delivery_id: str) -> Cancelled:
     keys = Operation.objects.filter(run_id=found.active_run_id).values_list("operation_key", flat=True)
     acknowledgements.converge(list(keys))
     answer = in_transaction(lambda: run.cancel([found.active_run_id]))[found.active_run_id]
+    if isinstance(answer, Applied) and found.in_line:
+        lines.leave_cancelled(found.task_id)
+        ring()
     now = present.whole_delivery(find.delivery(request.auth.tenant_id, delivery_id))
     match answer:
         case Applied():

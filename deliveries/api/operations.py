@@ -106,8 +106,7 @@ def list_operations(request: Request, query: Query[OperationQuery]) -> schemas.O
         if query.status is not None:
             rows = rows.filter(status=query.status)
         found, following = pages.newest_first(rows, "op", "operation_key", query, pages.natural)
-    items = [schemas.OperationItem(**present.operation_fields(row)) for row in found]
-    return schemas.OperationPage(items=items, next_cursor=following)
+    return schemas.OperationPage(items=present.operation_items(found), next_cursor=following)
 
 
 # Before the route that reads one: an operation's id holds slashes and would swallow `/resolve`.

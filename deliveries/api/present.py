@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
 from django.db.models import BooleanField, Case, Q, QuerySet, Value, When
 
-from deliveries import ids, models
+from deliveries import ids, lines, models
 from deliveries.api import schemas
 from deliveries.reconcile import quarantined
 from ledger import identity
@@ -45,8 +45,20 @@ def operation_id(operation: ledger.Operation) -> str:
     return identity.compose(tenant_id, operation.run_id, operation.step_id, operation.effect_version)
 
 
-def operation_fields(operation: ledger.Operation) -> dict[str, Any]:
-    """The fields of an operation that came from `operations_of`."""
+def operation_items(found: Sequence[ledger.Operation]) -> list[schemas.OperationItem]:
+    """A page of operations: one query, for those that stand in line."""
+    places = lines.places(_in_line(found))
+    return [schemas.OperationItem(**operation_fields(row, places)) for row in found]
+
+
+def _in_line(found: Iterable[ledger.Operation]) -> list[int]:
+    """Of operations from `operations_of`, the keys of those that stand in a line."""
+    queued = {row.operation_key: getattr(row, "dispatch", None) for row in found}
+    return [key for key, pointer in queued.items() if pointer is not None and pointer.in_line]
+
+
+def operation_fields(operation: ledger.Operation, places: Mapping[int, bool]) -> dict[str, Any]:
+    """The fields of an operation that came from `operations_of`; `places` from `lines.places`."""
     task = operation.run.task
     queued: ledger.Dispatch | None = getattr(operation, "dispatch", None)
     return {
@@ -63,6 +75,7 @@ def operation_fields(operation: ledger.Operation) -> dict[str, Any]:
         "attempts": operation.attempts,
         "losses": operation.losses,
         "quarantined": quarantined(operation),
+        "holds_line": places.get(operation.operation_key, False),
         "due_at": operation.due_at,
         "dispatch_owner": operation.dispatch_owner,
         "dispatch_until": operation.dispatch_until,
@@ -79,8 +92,9 @@ def operation_fields(operation: ledger.Operation) -> dict[str, Any]:
 
 
 def operations(found: Sequence[ledger.Operation]) -> list[schemas.Operation]:
-    """Operations with their attempts, acknowledgements and resolutions: three queries."""
+    """Operations with their attempts, acknowledgements and resolutions: three queries, and one for what is in line."""
     own = {operation.operation_key: operation for operation in found}
+    places = lines.places(_in_line(found))
     tried = defaultdict(list)
     rows = models.Attempt.objects.filter(operation_key__in=own).order_by("-operation_key", "-number")[:MOST_ROWS]
     for row in reversed(rows):
@@ -101,7 +115,7 @@ def operations(found: Sequence[ledger.Operation]) -> list[schemas.Operation]:
         )
     return [
         schemas.Operation(
-            **operation_fields(row),
+            **operation_fields(row, places),
             attempt_records=tried[key],
             acknowledgements=heard[key],
             resolutions=decided[key],
@@ -177,16 +191,22 @@ def delivery_status(run_status: str, operation: ledger.Operation | None) -> sche
 
 
 def deliveries(tasks: Sequence[ledger.Task]) -> list[dict[str, Any]]:
-    """The fields of a page of deliveries: two queries, for their active runs and those runs' operations."""
+    """The fields of a page of deliveries: two queries, for their active runs and those runs' operations, and one more
+    when some of them are ordered."""
     runs = ledger.Run.objects.in_bulk([task.active_run_id for task in tasks])
     latest: dict[UUID, ledger.Operation] = {}
     # Ascending, so that the newest operation of a run is the one that stays.
     for operation in ledger.Operation.objects.filter(run_id__in=list(runs)).order_by("operation_key"):
         latest[operation.run_id] = operation
-    return [_delivery(task, runs[task.active_run_id], latest.get(task.active_run_id)) for task in tasks]
+    # Only what is ordered can stand in line: most pages need not ask.
+    ordered = {task.active_run_id for task in tasks if task.in_line}
+    places = lines.places(one.operation_key for one in latest.values() if one.run_id in ordered)
+    return [_delivery(task, runs[task.active_run_id], latest.get(task.active_run_id), places) for task in tasks]
 
 
-def _delivery(task: ledger.Task, run: ledger.Run, operation: ledger.Operation | None) -> dict[str, Any]:
+def _delivery(
+    task: ledger.Task, run: ledger.Run, operation: ledger.Operation | None, places: Mapping[int, bool]
+) -> dict[str, Any]:
     changed = [task.updated_at, run.updated_at]
     shown = None
     if operation is not None:
@@ -201,6 +221,8 @@ def _delivery(task: ledger.Task, run: ledger.Run, operation: ledger.Operation | 
         "operation_id": shown,
         "attempts": operation.attempts if operation else 0,
         "quarantined": operation is not None and quarantined(operation),
+        "in_line": operation is not None and operation.operation_key in places,
+        "holds_line": operation is not None and places.get(operation.operation_key, False),
         "due_at": operation.due_at if operation else None,
         "created_at": task.created_at,
         "updated_at": max(changed),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import secrets
 import time
 import uuid
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 
@@ -13,8 +15,9 @@ import msgspec
 from django.http import HttpRequest
 from ninja.security.base import AuthBase
 
-from deliveries import ids, sealing, signing
+from deliveries import ids, rotation, sealing, signing
 from deliveries.api.errors import ApiError, invalid_field, malformed
+from deliveries.models import Endpoint
 from deliveries.queries import DELIVERIES
 from ledger.identity import MalformedOperationId, OperationId, parse
 
@@ -32,6 +35,8 @@ class _Addressee:
     run_id: uuid.UUID
     endpoint_id: uuid.UUID
     secret_sealed: str
+    former_secrets: str
+    now: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +68,8 @@ class EndpointSignature(AuthBase):
     that submitters wrote. Ids like those of Relay's own messages are refused besides.
 
     A signature that does not fit, an operation that does not exist and somebody else's operation are refused alike,
-    and cost alike: one read by index and one HMAC. What the request alone shows to be wrong costs no read at all.
+    and cost alike: one read by index and ten HMACs, however many secrets the endpoint has at this moment. What the
+    request alone shows to be wrong costs no read at all.
     """
 
     openapi_type = "apiKey"
@@ -84,9 +90,10 @@ class EndpointSignature(AuthBase):
             raise _named_like_ours()
         operation_id = _operation_id(request.body)
         found = _addressee(operation_id)
-        key = signing.derived(signing.secret_bytes(_secret(found)), signing.ACKNOWLEDGEMENT)
         signatures = request.headers.get("webhook-signature", "")
-        signed = signing.verify(key, message_id, timestamp, signatures, request.body)
+        signed = False
+        for key in _keys(found or _decoy()):
+            signed |= signing.verify(key, message_id, timestamp, signatures, request.body)
         if not signed or found is None:
             raise _not_signed()
         return Receiver(found.operation_key, str(operation_id), found.run_id, found.endpoint_id, message_id)
@@ -143,17 +150,22 @@ def _addressee(operation: OperationId) -> _Addressee | None:
 def _decoy() -> _Addressee:
     """Takes the place of an endpoint that is not there, so that its absence cannot be told by the clock."""
     nobody = uuid.UUID(int=0)
-    return _Addressee(0, nobody, nobody, sealing.seal(signing.new_secret(), f"endpoint:{nobody}"))
+    sealed = sealing.seal(signing.new_secret(), rotation.row_of(nobody))
+    return _Addressee(0, nobody, nobody, sealed, "[]", datetime.now(UTC))
 
 
-def _secret(found: _Addressee | None) -> str:
-    """The endpoint's secret, or one that nobody knows."""
-    addressee = found or _decoy()
+def _keys(found: _Addressee) -> list[bytes]:
+    """The keys under which an acknowledgement is taken from the endpoint at this moment, and as many that nobody knows
+    as are needed to make it ten."""
+    endpoint = Endpoint(
+        endpoint_id=found.endpoint_id,
+        secret_sealed=found.secret_sealed,
+        former_secrets=msgspec.json.decode(found.former_secrets),
+    )
     try:
-        return sealing.unseal(addressee.secret_sealed, f"endpoint:{addressee.endpoint_id}")
-    except sealing.SealBroken:
+        keys = [key.derived(signing.ACKNOWLEDGEMENT) for key in rotation.secrets_of(endpoint, found.now)]
+    except (sealing.SealBroken, signing.BadSecret):
         # Refused like any other: the caller is told nothing, the operator everything.
-        log.exception(
-            "the secret of endpoint %s does not open: its acknowledgements are refused", addressee.endpoint_id
-        )
-        return signing.new_secret()
+        log.exception("the secrets of endpoint %s do not open: its acknowledgements are refused", found.endpoint_id)
+        keys = []
+    return keys + [secrets.token_bytes(32) for _ in range(signing.MOST_SIGNATURES - len(keys))]

@@ -92,7 +92,7 @@ class AttemptPage(Page):
 
 
 class Resolution(BaseModel):
-    """What a person decided about an unknown operation."""
+    """What a person decided about an operation; or who moved it aside out of its line."""
 
     actor: str
     decision: str = Field(json_schema_extra=_one_of(Decision))
@@ -130,6 +130,7 @@ class OperationItem(BaseModel):
     attempts: int = Field(description="How many sends were begun.")
     losses: int = Field(description="How many sends in a row each lost their worker.")
     quarantined: bool = Field(description="They were so many that it is not sent again by itself.")
+    holds_line: bool = Field(description="The line of its endpoint waits for it: it is the first there.")
     due_at: datetime | None = Field(description="When it may be sent; null: not by itself.")
     dispatch_owner: str | None
     dispatch_until: datetime | None
@@ -167,6 +168,8 @@ class DeliveryItem(BaseModel):
     operation_id: str | None = Field(examples=[OPERATION])
     attempts: int
     quarantined: bool = Field(description="Its last sends each lost their worker: it is not sent again by itself.")
+    in_line: bool = Field(description="It stands in its endpoint's line: it is sent when it is the first there.")
+    holds_line: bool = Field(description="It is the first, and the others wait for it.")
     due_at: datetime | None
     created_at: datetime
     updated_at: datetime = Field(description="The last change of the delivery, its active run or its operation.")

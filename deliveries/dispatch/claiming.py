@@ -7,9 +7,9 @@ import uuid
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum
-from functools import lru_cache
+from math import inf
 
-from deliveries import failpoints, sealing, signing
+from deliveries import failpoints
 from deliveries.dispatch import vouching
 from deliveries.failpoints import Point
 from deliveries.models import Endpoint
@@ -31,7 +31,9 @@ class _PickRow:
     walked_to: uuid.UUID | None
     steps: int
     endpoints: int
+    token_in_s: float | None
     operation_key: int | None
+    probing: bool | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,8 @@ class Delivery:
     endpoint: Endpoint
     claimed_at: float
     expires_at: float
+    probing: bool = False
+    """The breaker of its endpoint was not closed: what comes of it decides."""
     sent_at: float | None = None
 
     @property
@@ -80,6 +84,8 @@ class Walk:
     cursor: uuid.UUID = FIRST
     started_at_first: bool = True
     open_endpoints: int = 0
+    token_in_s: float = inf
+    """In how many seconds the first of those that only wait for their rate limit may go; inf when none does."""
 
 
 class Found(Enum):
@@ -88,6 +94,7 @@ class Found(Enum):
     WORK = "work"
     MORE = "more"  # nothing in the stretch that was walked: walk on
     BUSY = "busy"  # something is due, but its windows are full, or another dispatcher is taking it
+    PACED = "paced"  # what is due waits for its rate limit, all of it: `Walk.token_in_s`
     NOTHING = "nothing"
 
 
@@ -98,6 +105,7 @@ def claim(walk: Walk, *, owner: str, batch: int, ttl_ms: int) -> tuple[list[Deli
     a byte of it can be sent. Limit: one call walks a bounded number of endpoints.
     """
     came_round, busy = False, False
+    walk.token_in_s = inf
     for _ in range(STRETCHES):
         found = _claim_stretch(walk, owner, batch, ttl_ms)
         if found:
@@ -105,13 +113,14 @@ def claim(walk: Walk, *, owner: str, batch: int, ttl_ms: int) -> tuple[list[Deli
         busy = busy or walk.open_endpoints > 0
         if walk.cursor == FIRST:
             if came_round or walk.started_at_first:
-                return [], Found.BUSY if busy else Found.NOTHING
+                waiting = Found.NOTHING if walk.token_in_s == inf else Found.PACED
+                return [], Found.BUSY if busy else waiting
             came_round = True
     return [], Found.MORE
 
 
 def _claim_stretch(walk: Walk, owner: str, batch: int, ttl_ms: int) -> list[Delivery]:
-    def work() -> tuple[list[Claimed], dict[uuid.UUID, Content], dict[uuid.UUID, Endpoint], uuid.UUID]:
+    def work() -> tuple[list[Claimed], dict[uuid.UUID, Content], dict[uuid.UUID, Endpoint], set[int], uuid.UUID]:
         picked = DELIVERIES["dispatch.pick_due"].rows(
             _PickRow,
             {
@@ -124,9 +133,10 @@ def _claim_stretch(walk: Walk, owner: str, batch: int, ttl_ms: int) -> list[Deli
         )
         following = picked[0].walked_to if picked[0].steps == STEPS and picked[0].walked_to else FIRST
         walk.open_endpoints = picked[0].endpoints
+        walk.token_in_s = min(walk.token_in_s, inf if picked[0].token_in_s is None else picked[0].token_in_s)
         keys = [row.operation_key for row in picked if row.operation_key is not None]
         if not keys:
-            return [], {}, {}, following
+            return [], {}, {}, set(), following
         claims, _ = operation.claim(keys, owner=owner, ttl_ms=ttl_ms)
         claims = _without_the_taken(claims, owner)
         contents = {
@@ -138,14 +148,22 @@ def _claim_stretch(walk: Walk, owner: str, batch: int, ttl_ms: int) -> list[Deli
         endpoints = Endpoint.objects.in_bulk({claim.endpoint_id for claim in claims})
         if claims:
             failpoints.reach(Point.IN_CLAIM)
-        return claims, contents, endpoints, following
+        probing = {row.operation_key for row in picked if row.operation_key is not None and row.probing}
+        return claims, contents, endpoints, probing, following
 
     walk.started_at_first = walk.cursor == FIRST
     claimed_at = time.monotonic()
-    claims, contents, endpoints, walk.cursor = in_transaction(work)
+    claims, contents, endpoints, probing, walk.cursor = in_transaction(work)
     expires_at = claimed_at + ttl_ms / 1000
     return [
-        Delivery(claim, contents[claim.request_ref], endpoints[claim.endpoint_id], claimed_at, expires_at)
+        Delivery(
+            claim,
+            contents[claim.request_ref],
+            endpoints[claim.endpoint_id],
+            claimed_at,
+            expires_at,
+            probing=claim.operation_key in probing,
+        )
         for claim in claims
     ]
 
@@ -169,13 +187,3 @@ def _without_the_taken(claims: list[Claimed], owner: str) -> list[Claimed]:
             evidence=taken[key].as_json(),
         )
     return [claim for claim in claims if claim.operation_key not in taken]
-
-
-@lru_cache(maxsize=4096)
-def _secret(endpoint_id: uuid.UUID, sealed: str) -> bytes:
-    return signing.secret_bytes(sealing.unseal(sealed, f"endpoint:{endpoint_id}"))
-
-
-def signing_secret(endpoint: Endpoint) -> bytes:
-    """The endpoint's signing secret. `SealBroken` when the key ring cannot open it: nothing is sent unsigned."""
-    return _secret(endpoint.endpoint_id, endpoint.secret_sealed)

@@ -10,64 +10,36 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 
-from django.conf import settings
-from django.db import DEFAULT_DB_ALIAS, DataError, IntegrityError, connections
+from django.db import DEFAULT_DB_ALIAS, connections
 from django.db import Error as DatabaseError
 
 from deliveries import failpoints
-from deliveries.dispatch import claiming, settling, wire
+from deliveries.dispatch import claiming, settling, tokens
+from deliveries.dispatch.attempts import Report, already_written
 from deliveries.dispatch.claiming import Delivery, Found, Walk
-from deliveries.dispatch.settling import Report
+from deliveries.dispatch.limits import Limits
+from deliveries.dispatch.sending import Awaited, GivenBack, prepared
 from deliveries.failpoints import Point
-from deliveries.outcomes import NOT_SENT
-from deliveries.sealing import SealBroken
-from deliveries.signing import BadSecret
-from deliveries.timing import SETTLE_BUDGET_MS, longest_deadline_ms
-from deliveries.transport.base import Evidence, Outcome, Transport
+from deliveries.health import Watch
+from deliveries.timing import SETTLE_BUDGET_MS
+from deliveries.transport.base import Outcome, Transport
 from ledger.managers import lease, operation
 from ledger.managers.operation import Claimed
-from ledger.outcome import Applied, Rejected
+from ledger.outcome import Applied
 from ledger.statements import sqlstate
 
 log = logging.getLogger("relay.dispatch")
 
 IDLE_POLL_S = 0.5
 """How long an idle dispatcher waits for a call before it looks by itself: retries come due without one."""
-PAUSES = {Found.NOTHING: IDLE_POLL_S, Found.BUSY: 0.05}
+BUSY_POLL_S = 0.05
+PAUSES = {Found.NOTHING: IDLE_POLL_S, Found.BUSY: BUSY_POLL_S}
 SETTLE_AFTER_S = 0.005
 """How long an answer waits for company before it is settled."""
 DATABASE_PAUSE_S = 0.2
 NOT_SERVED = frozenset({"42883", "42501"})
 """No such function, no such right: another version has migrated the database, and nothing can be written any more."""
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """How much one dispatcher takes on. Counts are deliveries; times are milliseconds."""
-
-    batch: int = 200
-    in_flight: int = 256
-    ttl_ms: int = 30_000
-    heartbeat_ms: int = 5_000
-    timeout_ms: int = 15_000
-
-    @classmethod
-    def from_settings(cls) -> Limits:
-        """The limits of this deployment."""
-        return cls(
-            ttl_ms=settings.RELAY_LEASE_TTL_MS,
-            heartbeat_ms=settings.RELAY_HEARTBEAT_MS,
-            timeout_ms=settings.RELAY_HTTP_TIMEOUT_MS,
-        )
-
-    def deadline_ms(self, wanted: int | None) -> int:
-        """The total deadline of a request whose endpoint asks for `wanted`: never longer than a lease can carry.
-
-        An endpoint may have been saved when leases were longer. It is sent with less patience, rather than never.
-        """
-        return min(wanted or self.timeout_ms, longest_deadline_ms(self.ttl_ms, self.heartbeat_ms))
 
 
 class Engine:
@@ -85,11 +57,13 @@ class Engine:
         self.ready: deque[Delivery] = deque()  # claimed, not yet sent
         self.reports: list[Report] = []  # answered, not yet settled
         self.settled = 0
+        self.watch = Watch()
         self._oldest_report = 0.0
         self._unconfirmed = False  # a renewal was asked for, and its answer never came
         self._unread = False  # so was a claim or a settle: what became of it must be read back
         self._away = False  # the database did not answer the last time
         self._given_up: set[int] = set()  # sent, not to be settled by us, and perhaps still claimed in our name
+        self._awaiting_token = False
         self._look_at = 0.0  # when to look for due work again
         self._renew_at = time.monotonic() + limits.heartbeat_ms / 1000
 
@@ -114,6 +88,8 @@ class Engine:
             self.ready.append(delivery)
         if found in PAUSES:
             self._look_at = time.monotonic() + PAUSES[found]
+        elif found is Found.PACED:
+            self._look_at = time.monotonic() + min(max(self.walk.token_in_s, BUSY_POLL_S), IDLE_POLL_S)
 
     def send(self) -> None:
         """Send what is ready and whose lease outlives the send; the rest waits for a renewal or is given back.
@@ -124,6 +100,7 @@ class Engine:
         if self._unconfirmed:
             return
         waiting: deque[Delivery] = deque()
+        self._awaiting_token = False
         while self.ready:
             delivery = self.ready.popleft()
             now = time.monotonic()
@@ -131,10 +108,16 @@ class Engine:
             if delivery.expires_at - now < (timeout_ms + SETTLE_BUDGET_MS) / 1000:
                 waiting.append(delivery)
                 continue
-            try:
-                request = wire.request_of(delivery, now=now, timeout_ms=timeout_ms)
-            except (SealBroken, BadSecret) as unusable:
-                self._report(delivery, Outcome(delivery.key, NOT_SENT, None, (), b"", str(unusable), Evidence()))
+            request = prepared(delivery, now=now, timeout_ms=timeout_ms)
+            if isinstance(request, Awaited):
+                waiting.append(delivery)
+                self._awaiting_token = True
+                continue
+            if isinstance(request, GivenBack):
+                self._report(delivery, None, request.pause_s)
+                continue
+            if isinstance(request, Outcome):
+                self._report(delivery, request)
                 continue
             delivery.sent_at = now
             failpoints.reach(Point.BEFORE_SEND)
@@ -180,7 +163,7 @@ class Engine:
             batch, rest = self.reports[: self.limits.batch], self.reports[self.limits.batch :]
             failpoints.reach(Point.BEFORE_SETTLE)
             self._unread = True
-            self._settle(batch)
+            self._given_up |= settling.settle_each(batch, owner=self.owner, watch=self.watch)
             self._unread = False
             failpoints.reach(Point.AFTER_SETTLE)
             # Only now: had the write failed, the same reports would be offered again while their leases hold.
@@ -190,25 +173,6 @@ class Engine:
                 self._let_go(report.delivery)
             self._look_at = 0.0  # the windows of their endpoints have room again
 
-    def _settle(self, batch: list[Report]) -> None:
-        """Settle a batch; where PostgreSQL refuses one of its values, settle the others without it.
-
-        The one that cannot be written down is left to the reconciler, which will call it unknown: it was sent.
-        """
-        try:
-            answers = settling.settle(batch, owner=self.owner)
-        except (DataError, IntegrityError) as refused:
-            if len(batch) == 1:
-                # Not the message: PostgreSQL quotes the value that it refused, which may be a receiver's answer.
-                log.error("operation %s cannot be settled: %s", batch[0].delivery.key, type(refused).__name__)  # noqa: TRY400
-                self._given_up.add(batch[0].delivery.key)
-                return
-            middle = len(batch) // 2
-            self._settle(batch[:middle])
-            self._settle(batch[middle:])
-        else:
-            self._given_up.update(key for key, answer in answers.items() if isinstance(answer, Rejected))
-
     def read_back(self) -> None:
         """Learn what became of a claim or a settle whose COMMIT was not answered, before anything else is begun.
 
@@ -217,7 +181,7 @@ class Engine:
         """
         if not self._unread:
             return
-        written = settling.already_written(self.reports, owner=self.owner) if self.reports else set()
+        written = already_written(self.reports, owner=self.owner) if self.reports else set()
         done = [one for one in self.reports if (one.delivery.key, one.delivery.claim.attempts) in written]
         strays = [claim for claim in operation.held_by(self.owner) if not self._knows(claim)]
         if strays:
@@ -277,12 +241,17 @@ class Engine:
             if self._away and orphaned():
                 log.warning("orphaned, without a database: %d deliveries are left to the reconciler", len(self.held))
                 return
+        try:
+            self.watch.write(last=True)
+        except DatabaseError as error:
+            log.info("news of endpoints is lost (%s); there will be more", type(error).__name__)
 
     def _turn(self, *, claiming: bool, tick: Callable[[], bool]) -> None:
         try:
             self.read_back()
             # Settled before more is claimed: what is claimed anew must not meet an old report of itself.
             self.settle(now_or_never=self.transport.in_flight == 0)
+            self.watch.write()
             if tick():
                 self._look_at = 0.0
             if claiming:
@@ -313,14 +282,14 @@ class Engine:
         until = self._renew_at if self.held else now + IDLE_POLL_S
         if len(self.held) <= self.limits.in_flight // 2:
             until = min(until, self._look_at)
-        return max(0.0, min(until - now, IDLE_POLL_S))
+        return max(0.0, min(until - now, tokens.POLL_S if self._awaiting_token else IDLE_POLL_S))
 
     # --- losing things -------------------------------------------------------------------------------------------
 
-    def _report(self, delivery: Delivery, outcome: Outcome | None) -> None:
+    def _report(self, delivery: Delivery, outcome: Outcome | None, pause_s: float = 0.0) -> None:
         if not self.reports:
             self._oldest_report = time.monotonic()
-        self.reports.append(Report(delivery, outcome, time.monotonic()))
+        self.reports.append(Report(delivery, outcome, time.monotonic(), pause_s))
 
     def _give_back(self) -> None:
         while self.ready:

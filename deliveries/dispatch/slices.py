@@ -12,11 +12,12 @@ from django.conf import settings
 
 from deliveries.dispatch import owner
 from deliveries.dispatch.claiming import Walk
-from deliveries.dispatch.engine import Engine, Limits
+from deliveries.dispatch.engine import Engine
+from deliveries.dispatch.limits import Limits
 from deliveries.dispatch.listener import Listener
 from deliveries.dispatch.stopping import STOP
 from deliveries.egress import EgressPolicy
-from deliveries.transport.curl import CurlTransport
+from deliveries.transport.base import Transport
 from ledger.statements import session
 
 log = logging.getLogger("relay.dispatch")
@@ -31,16 +32,27 @@ PLANS = dict.fromkeys(
 """A queue's statistics are always wrong: it is empty one minute and full the next. Its statements are written for
 nested loops over indexes, and the planner is kept to them."""
 
-_transports: dict[int, CurlTransport] = {}
+_transports: dict[int, Transport] = {}
 
 
-def _transport() -> CurlTransport:
+def _transport() -> Transport:
     """This process's transport, kept between slices for its connections. One is never carried across a fork."""
     pid = os.getpid()
     if pid not in _transports:
         _transports.clear()
-        _transports[pid] = CurlTransport(EgressPolicy.from_settings())
+        _transports[pid] = _made(EgressPolicy.from_settings())
     return _transports[pid]
+
+
+def _made(policy: EgressPolicy) -> Transport:
+    """A transport of the kind that RELAY_TRANSPORT names. Only its own library has to be there."""
+    if settings.RELAY_TRANSPORT == "requests":
+        from deliveries.transport.requests import RequestsTransport
+
+        return RequestsTransport(policy)
+    from deliveries.transport.curl import CurlTransport
+
+    return CurlTransport(policy)
 
 
 def work(

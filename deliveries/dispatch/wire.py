@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import secrets
-from datetime import UTC
+from datetime import UTC, datetime
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 
-from deliveries import ids, signing
-from deliveries.dispatch.claiming import Delivery, signing_secret
-from deliveries.models import Envelope
-from deliveries.transport.base import Request
+from deliveries import authorization, ids, rotation, signing
+from deliveries.dispatch import tokens
+from deliveries.dispatch.claiming import Delivery
+from deliveries.models import Endpoint, Envelope
+from deliveries.transport.base import Headers, Request, Tls
 from ledger import identity
+
+CONNECT_TIMEOUT_MS = 5_000
+"""For an endpoint that names no other."""
 
 
 @lru_cache(maxsize=1)
@@ -40,15 +44,46 @@ def _body(delivery: Delivery) -> bytes:
     return b'%b, "data": %b}' % (head[:-1].encode(), content.payload)
 
 
+def _signatures(delivery: Delivery, moment: datetime, webhook_id: str, body: bytes) -> str:
+    """One for each secret that a receiver may hold at this moment, over exactly these bytes."""
+    keys = rotation.signers_of(delivery.endpoint, moment)
+    return signing.sign_with_each(keys, webhook_id, int(moment.timestamp()), body)
+
+
+def _authorization(endpoint: Endpoint) -> Headers:
+    """How the request authenticates. `TokenAwaited`, `TokenDelayed` or `TokenRefused` when there is no token for it."""
+    if endpoint.auth is None:
+        return ()
+    if not tokens.wants_token(endpoint):
+        return (("authorization", authorization.authorization(endpoint)),)
+    token = tokens.ready(endpoint)
+    if token is None:
+        raise tokens.TokenAwaited
+    return (("authorization", f"Bearer {token}"),)
+
+
+def _secret_headers(endpoint: Endpoint) -> Headers:
+    """The headers whose values are kept sealed."""
+    return authorization.secret_headers(endpoint)
+
+
+def _tls(endpoint: Endpoint) -> Tls:
+    """What the connection shows, and whom it trusts."""
+    return authorization.tls(endpoint)
+
+
 def request_of(delivery: Delivery, *, now: float, timeout_ms: int) -> Request:
     """The signed request of this attempt. `now` is monotonic seconds; the timestamp is the database's clock.
 
-    `SealBroken` or `BadSecret` when the endpoint's secret cannot be used: nothing is sent unsigned.
+    `SealBroken` or `BadSecret` when a secret of the endpoint cannot be used: nothing is sent unsigned, or without what
+    it authenticates with. What `_authorization` raises comes before anything else.
     """
     claim, content, endpoint = delivery.claim, delivery.content, delivery.endpoint
+    authenticating = (*_authorization(endpoint), *_secret_headers(endpoint))
     webhook_id = ids.render(ids.EVENT, content.event_id)
     body = _body(delivery)
-    timestamp = int(delivery.moment(now).timestamp())
+    moment = delivery.moment(now)
+    timestamp = int(moment.timestamp())
     return Request(
         key=claim.operation_key,
         url=endpoint.url,
@@ -57,7 +92,7 @@ def request_of(delivery: Delivery, *, now: float, timeout_ms: int) -> Request:
             ("user-agent", user_agent()),
             ("webhook-id", webhook_id),
             ("webhook-timestamp", str(timestamp)),
-            ("webhook-signature", signing.sign(signing_secret(endpoint), webhook_id, timestamp, body)),
+            ("webhook-signature", _signatures(delivery, moment, webhook_id, body)),
             ("idempotency-key", operation_id(delivery)),
             ("relay-event-type", content.type),
             ("relay-run-id", str(claim.run_id)),
@@ -66,7 +101,10 @@ def request_of(delivery: Delivery, *, now: float, timeout_ms: int) -> Request:
             # One trace per event, one span per attempt (W3C Trace Context §3.2).
             ("traceparent", f"00-{content.event_id.hex}-{secrets.token_hex(8)}-01"),
             *endpoint.headers.items(),
+            *authenticating,
         ),
         body=body,
         timeout_ms=timeout_ms,
+        connect_timeout_ms=min(endpoint.connect_timeout_ms or CONNECT_TIMEOUT_MS, timeout_ms),
+        tls=_tls(endpoint),
     )

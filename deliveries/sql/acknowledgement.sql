@@ -3,7 +3,8 @@
 -- name: addressee
 -- Whose word about an operation counts: the endpoint that it was sent to. By unique indexes only, because whoever asks
 -- has proven nothing yet.
-SELECT operation.operation_key, operation.run_id, endpoint.endpoint_id, endpoint.secret_sealed
+SELECT operation.operation_key, operation.run_id, endpoint.endpoint_id, endpoint.secret_sealed,
+       endpoint.former_secrets::text AS former_secrets, clock_timestamp() AS now
 FROM ledger_operation AS operation
 JOIN ledger_run AS run USING (run_id)
 JOIN ledger_task AS task USING (task_id)

@@ -3,8 +3,9 @@
 -- name: accept
 -- Store the exact bytes and open a task, with its run, lease, prepared operation and queue row, for every endpoint of
 -- the tenant that wants the type at this moment. A key that is taken already stores nothing and answers nothing.
--- An endpoint that has a filter wants what the caller has judged to pass it. An event that such an endpoint might want,
--- and that was not judged by the filter that the endpoint has now, is not stored: the caller judges it and comes again.
+-- An endpoint that has a filter wants what the caller has judged to pass it. A batch with an event that such an endpoint
+-- might want, and that was not judged by the filter that the endpoint has now, is not stored: the caller judges it and
+-- comes again. Nothing of it, because stored in two parts it would stand in line in another order than it came in.
 -- Ordered endpoints are locked first, in key order: who accepts for one of them takes his place in its line, and commits
 -- before the next one may take his. So the order of the keys is the order in which they were accepted.
 WITH given AS MATERIALIZED (
@@ -34,7 +35,7 @@ WITH given AS MATERIALIZED (
     SELECT asked.event_id, asked.tenant_id, asked.digest, asked.deliver_at, asked.endpoint_id, asked.ordered
     FROM asked
     WHERE asked.passed
-      AND NOT EXISTS (SELECT FROM asked AS other WHERE other.event_id = asked.event_id AND other.passed IS NULL)
+      AND NOT EXISTS (SELECT FROM asked AS other WHERE other.passed IS NULL)
 ), lined AS MATERIALIZED (
     SELECT endpoint.endpoint_id
     FROM deliveries_endpoint AS endpoint
@@ -49,7 +50,7 @@ WITH given AS MATERIALIZED (
            given.metadata::jsonb, given.deliver_at, given.idempotency_key, coalesce(counted.deliveries, 0)
     FROM given LEFT JOIN counted USING (event_id)
     WHERE (SELECT count(*) FROM lined) >= 0
-      AND NOT EXISTS (SELECT FROM asked WHERE asked.event_id = given.event_id AND asked.passed IS NULL)
+      AND NOT EXISTS (SELECT FROM asked WHERE asked.passed IS NULL)
     ON CONFLICT (tenant_id, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING
     RETURNING event_id, deliveries
 ), wanted AS (
@@ -57,6 +58,8 @@ WITH given AS MATERIALIZED (
            'deliver'::text AS step_id, 'webhook'::text AS tool, matched.deliver_at AS due_at,
            matched.ordered AS in_line
     FROM matched JOIN accepted USING (event_id)
+    -- The ids of a batch rise in its order, and the keys are drawn in this one.
+    ORDER BY matched.event_id
 ), {{task.open}}
 SELECT accepted.event_id, accepted.deliveries FROM accepted
 

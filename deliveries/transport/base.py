@@ -140,8 +140,28 @@ def verdict_of(evidence: Evidence, status: int | None) -> str:
     return NOT_SENT if evidence.body_bytes else UNKNOWN
 
 
+class ForkedTransport(RuntimeError):
+    """The transport was first used in another process. Its connections are that process's: make a new one here."""
+
+    def __init__(self) -> None:
+        super().__init__("this transport was first used in another process; make a new one after the fork")
+
+
 class Refused(ValueError):
     """The request may not be sent; the message says why."""
+
+
+def check_tls(tls: Tls) -> None:
+    """`Refused` for what cannot work, by a look that costs nothing. What is not PEM is found when it is used."""
+    if bool(tls.client_certificate) != bool(tls.client_key):
+        raise Refused("A client certificate and its key must be given together.")
+    if b"ENCRYPTED" in tls.client_key:
+        raise Refused("The client key is protected by a passphrase; it must be given without one.")
+
+
+def refusal(address: str, port: int) -> str:
+    """The sentence for an address that the egress policy refuses."""
+    return f"The address {address} port {port} may not be called."
 
 
 class Target(NamedTuple):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 import os
 import time
 from collections.abc import Iterable
@@ -14,42 +13,35 @@ import pycurl
 from deliveries.egress import EgressPolicy
 from deliveries.outcomes import ANSWERED, NOT_SENT
 from deliveries.transport.base import (
+    PUBLIC,
     Evidence,
+    ForkedTransport,
     Head,
     Headers,
     Outcome,
     Refused,
     Request,
     Target,
+    Tls,
+    check_tls,
     header_lines,
     read_head,
     target_of,
     verdict_of,
 )
+from deliveries.transport.curl_connections import Connections
+from deliveries.transport.curl_deadlines import Deadlines
 from deliveries.transport.curl_errors import sentence
-from deliveries.transport.curl_handle import Connections, Easy, Handle, refusal
+from deliveries.transport.curl_handle import Easy, Handle
+from deliveries.transport.curl_names import Names, Waiting
 from deliveries.transport.readiness import Readiness
-from deliveries.transport.resolve import Answer, Lookup, Resolver, look_up
+from deliveries.transport.resolve import Lookup, look_up
 
 IDLE_CONNECTIONS = 512  # kept open for reuse, over all endpoints
+_STEP = 256  # requests in flight, more or less, after which libcurl is told
+_REAPED = 64  # descriptors, after which ended requests are taken out, so that `_keep_idle` keeps up
 _EXPECT = "Expect:"  # removes the header that libcurl would wait on, and on whose refusal it would send again
 _NO_HEADERS: Headers = ()
-
-
-class ForkedTransport(RuntimeError):
-    """The transport was first used in another process. Its connections are that process's: make a new one here."""
-
-
-class _Waiting:
-    """A request whose host name is being looked up."""
-
-    __slots__ = ("header_lines", "request", "started", "target")
-
-    def __init__(self, request: Request, target: Target, header_lines: list[str], started: float) -> None:
-        self.request = request
-        self.target = target
-        self.header_lines = header_lines
-        self.started = started
 
 
 class CurlTransport:
@@ -64,9 +56,8 @@ class CurlTransport:
         self._look_up = look_up
         self._pid: int | None = None
         self._flights: dict[int, Handle] = {}
-        self._waiting: dict[int, _Waiting] = {}
-        self._waiting_for: dict[str, list[int]] = {}
-        self._patience: list[tuple[float, int, _Waiting]] = []  # a heap: when to give a look-up up
+        self._deadlines = Deadlines(self._flights)
+        self._waiting: dict[int, Waiting] = {}
         self._spare: list[Handle] = []
         self._done: list[Outcome] = []
 
@@ -84,14 +75,15 @@ class CurlTransport:
             target = target_of(request.url)
             lines = header_lines(request.headers)
             lines.append(_EXPECT)
-            addresses = self._addresses(target)
+            if request.tls is not PUBLIC:
+                check_tls(request.tls)
+            addresses = self._names.addresses(target, self.policy)
+            if addresses:
+                self._launch(request, target, lines, addresses, started)
+            else:
+                self._names.wait(Waiting(request, target, lines, started))
         except Refused as refused:
             self._not_sent(request, str(refused), started)
-            return
-        if addresses:
-            self._launch(request, target, lines, addresses, started)
-        else:
-            self._wait_for_name(_Waiting(request, target, lines, started))
 
     def poll(self, timeout: float, wake: int | None = None) -> list[Outcome]:
         """Drive the transfers; see `Transport.poll`."""
@@ -108,16 +100,19 @@ class CurlTransport:
         """Stop these requests now. The receiver sees its connection close; what it had answered by then is reported."""
         self._enter()
         wanted = set(keys)
-        self._hear([self._flights[key] for key in wanted if key in self._flights])
+        flying = [self._flights[key] for key in wanted if key in self._flights]
+        for handle in flying:
+            handle.stopped = True
+        self._hear(flying)
         stopped = [outcome for outcome in self._done if outcome.key in wanted]
         self._done = [outcome for outcome in self._done if outcome.key not in wanted]
-        for key in wanted:
-            handle = self._flights.get(key)
-            waiting = self._waiting.pop(key, None)
-            if handle is not None:
+        for handle in flying:
+            if self._flights.get(handle.request.key) is handle:
                 self._multi.remove_handle(handle.curl)
                 stopped.append(self._outcome(handle, 0, "", aborted=True))
-            elif waiting is not None:
+        for key in wanted:
+            waiting = self._waiting.pop(key, None)
+            if waiting is not None:
                 evidence = Evidence(aborted=True, elapsed_ms=_since(waiting.started))
                 stopped.append(Outcome(key, NOT_SENT, None, _NO_HEADERS, b"", sentence(evidence, 0, "", ""), evidence))
         if stopped:
@@ -134,10 +129,10 @@ class CurlTransport:
         self._multi.close()
         for handle in (*self._flights.values(), *self._spare):
             handle.curl.close()
-        self._resolver.close()
+        self._names.resolver.close()
         self._readiness.close()
         self._pid = None
-        for kept in (self._flights, self._waiting, self._waiting_for, self._spare, self._done, self._patience):
+        for kept in (self._flights, self._deadlines, self._waiting, self._spare, self._done):
             kept.clear()
 
     def _enter(self) -> None:
@@ -145,138 +140,100 @@ class CurlTransport:
         if self._pid == pid:
             return
         if self._pid is not None:
-            raise ForkedTransport("this transport was first used in another process; make a new one after the fork")
+            raise ForkedTransport
         # libcurl would write the secrets of every TLS connection to the file that this names.
         os.environ.pop("SSLKEYLOGFILE", None)
         self._readiness = Readiness()
-        self._resolver = Resolver(self._look_up)
-        self._readiness.ring_on(self._resolver.fileno())
+        self._names = Names(self._look_up, self._waiting)
+        self._readiness.ring_on(self._names.resolver.fileno())
         self._connections = Connections()
         self._multi = pycurl.CurlMulti()
         self._multi.setopt(pycurl.M_SOCKETFUNCTION, self._readiness.on_socket)
         self._multi.setopt(pycurl.M_TIMERFUNCTION, self._readiness.on_timer)
-        self._multi.setopt(pycurl.M_MAXCONNECTS, IDLE_CONNECTIONS)
+        self._busy = -1  # so that it is set now
+        self._keep_idle()
         self._pid = pid
 
-    # Names and addresses
-
-    def _addresses(self, target: Target) -> tuple[str, ...]:
-        """Vetted addresses to call; empty when the name must be looked up first."""
-        if target.numeric:
-            return self._vetted(target, (target.host,))
-        if target.host == "localhost":  # never looked up (RFC 6761, 6.3)
-            both = tuple(
-                address
-                for address in ("127.0.0.1", "::1")
-                if self.policy.allows(address, target.port, plain=target.plain)
-            )
-            return both or self._vetted(target, ("127.0.0.1",))
-        answer = self._resolver.known(target.host)
-        return () if answer is None else self._answered(target, answer)
-
-    def _answered(self, target: Target, answer: Answer) -> tuple[str, ...]:
-        if not answer.addresses:
-            raise Refused(answer.error)
-        return self._vetted(target, answer.addresses)
-
-    def _vetted(self, target: Target, addresses: tuple[str, ...]) -> tuple[str, ...]:
-        """All of them or none: one bad record refuses the name, whichever address would have been tried first."""
-        for address in addresses:
-            if not self.policy.allows(address, target.port, plain=target.plain):
-                raise Refused(refusal(address, target.port))
-        return addresses
-
-    def _wait_for_name(self, waiting: _Waiting) -> None:
-        request = waiting.request
-        self._waiting[request.key] = waiting
-        self._waiting_for.setdefault(waiting.target.host, []).append(request.key)
-        bound = min(request.connect_timeout_ms, request.timeout_ms) / 1000.0
-        heapq.heappush(self._patience, (waiting.started + bound, request.key, waiting))
-        self._resolver.ask(waiting.target.host)
-
-    def _name_answered(self, host: str, answer: Answer) -> None:
-        for key in self._waiting_for.pop(host, ()):
-            waiting = self._waiting.pop(key, None)
-            if waiting is None:
-                continue  # it was stopped, or waited long enough
-            try:
-                addresses = self._answered(waiting.target, answer)
-            except Refused as refused:
-                self._not_sent(waiting.request, str(refused), waiting.started)
-            else:
-                self._launch(waiting.request, waiting.target, waiting.header_lines, addresses, waiting.started)
-
-    def _give_up_names(self) -> None:
-        now = time.monotonic()
-        while self._patience and self._patience[0][0] <= now:
-            _, key, waiting = heapq.heappop(self._patience)
-            if self._waiting.get(key) is waiting:
-                del self._waiting[key]
-                self._not_sent(waiting.request, "The host name was not resolved in time.", waiting.started)
-
-    # Transfers
+    def _keep_idle(self) -> None:
+        """Tell libcurl how many connections to keep. It counts those in use too: with more than it keeps in flight it
+        would close every other connection after each request."""
+        if not self._busy - _STEP <= len(self._flights) <= self._busy:
+            self._busy = len(self._flights) + _STEP // 2
+            self._multi.setopt(pycurl.M_MAXCONNECTS, self._busy + IDLE_CONNECTIONS)
 
     def _launch(
         self, request: Request, target: Target, lines: list[str], addresses: tuple[str, ...], started: float
     ) -> None:
-        handle = self._spare.pop() if self._spare else Handle(self._connections, self._readiness.opened, self._ca_file)
+        handle = self._handle(PUBLIC if target.plain else request.tls)
         handle.take(request, target, lines, addresses=addresses, policy=self.policy, started=started)
         handle.begin(addresses[0], fresh=False)
         self._flights[request.key] = handle
+        self._keep_idle()
+        self._deadlines.add(handle)
         self._multi.add_handle(handle.curl)
+
+    def _handle(self, tls: Tls) -> Handle:
+        """A handle that no other request is on; `Refused` when libcurl does not take what the Tls holds."""
+        if tls is PUBLIC or tls == PUBLIC:
+            if self._spare:
+                return self._spare.pop()
+            tls = PUBLIC
+        return Handle(self._connections, self._readiness.opened, self._ca_file, tls)
 
     def _turn(self, until: float) -> bool:
         """Do what is due, wait for more at most until `until`, do that; True when the caller's `wake` is readable."""
-        readiness, multi = self._readiness, self._multi
-        if readiness.due <= time.monotonic():
-            if readiness.due:  # a timer, and not a new transfer
-                self._end_overdue()
+        readiness, multi, names = self._readiness, self._multi, self._names
+        now = time.monotonic()
+        if self._deadlines.next() <= now:
+            self._end_overdue(now)
+        if readiness.due <= now:
             readiness.due = float("inf")
             multi.socket_action(pycurl.SOCKET_TIMEOUT, 0)
             self._reap()
-        self._give_up_names()
-        if self._done:
-            until = 0.0
-        elif self._patience:
-            until = min(until, self._patience[0][0])
+        for waiting in names.given_up(now):
+            self._not_sent(waiting.request, "The host name was not resolved in time.", waiting.started)
+        until = 0.0 if self._done else min(until, names.next(), self._deadlines.next())
         ready, rung = readiness.wait(until - time.monotonic())
-        if ready and 0 < readiness.due <= time.monotonic():
-            # It stood still between the two looks at the clock: libcurl would drop what has just come.
-            self._end_overdue()
-            ready = []  # what is left of it is reported again in the next turn
-        for fd, mask in ready:
+        for number, (fd, mask) in enumerate(ready, 1):
             multi.socket_action(fd, mask)
-        bell = self._resolver.fileno()
+            if not number % _REAPED:
+                self._reap()
+        bell = names.resolver.fileno()
         if bell in rung:
             rung.remove(bell)
-            for host, answer in self._resolver.collect():
-                self._name_answered(host, answer)
+            self._launch_answered()
         if ready:
             self._reap()
         return bool(rung)
 
-    def _end_overdue(self) -> None:
-        """End what is past its deadline ourselves, with a last look for its answer."""
-        now = time.monotonic()
-        overdue = [handle for handle in self._flights.values() if handle.deadline <= now]
+    def _launch_answered(self) -> None:
+        """Begin the requests whose name was looked up."""
+        for waiting, addresses in self._names.answered(self.policy):
+            try:
+                if isinstance(addresses, Refused):
+                    raise addresses
+                self._launch(waiting.request, waiting.target, waiting.header_lines, addresses, waiting.started)
+            except Refused as refused:
+                self._not_sent(waiting.request, str(refused), waiting.started)
+
+    def _end_overdue(self, now: float) -> None:
+        """End what is past its deadline, with a last look for its answer."""
+        overdue = self._deadlines.over(now)
         self._hear(overdue)
         for handle in overdue:
             if self._flights.get(handle.request.key) is handle:
                 self._finish(handle, pycurl.E_OPERATION_TIMEDOUT, "")
 
     def _hear(self, handles: list[Handle]) -> None:
-        """Read what lies in the sockets of transfers that are about to be ended.
+        """Read what lies in the sockets of transfers that are about to be ended: the answers that came meanwhile.
 
-        A process that stood still for a while finds there the answers that came meanwhile; libcurl would look at its
-        clock first and drop them.
+        What has not been sent of them by now never is.
         """
-        if not handles:
-            return
         for handle in handles:
-            handle.deadline = 0.0  # so that nothing of it is sent again
-            handle.curl.setopt(pycurl.TIMEOUT_MS, 0)
-        for fd, mask in self._readiness.wait(0.0)[0]:
-            self._multi.socket_action(fd, mask)
+            handle.shut()
+        for handle in handles:
+            if handle.fd >= 0:
+                self._multi.socket_action(handle.fd, pycurl.CSELECT_IN)
         self._reap()
 
     def _reap(self) -> None:
@@ -292,7 +249,7 @@ class CurlTransport:
         self._multi.remove_handle(handle.curl)
         if code and self._again(handle, code):
             return
-        self._done.append(self._outcome(handle, code, message))
+        self._done.append(self._outcome(handle, code, message, aborted=handle.stopped and code != 0))
 
     def _again(self, handle: Handle, code: int) -> bool:
         """Send once more where it is proven that nothing was sent: on a fresh connection when a reused one had died,
@@ -304,7 +261,7 @@ class CurlTransport:
                 return False
             handle.resubmitted = True
         elif code == pycurl.E_COULDNT_CONNECT and not handle.sends and len(handle.addresses) > 1:
-            self._resolver.put_last(handle.target.host, handle.addresses[0])
+            self._names.resolver.put_last(handle.target.host, handle.addresses[0])
             handle.addresses = handle.addresses[1:]
         else:
             return False
@@ -312,7 +269,7 @@ class CurlTransport:
         self._multi.add_handle(handle.curl)
         return True
 
-    def _outcome(self, handle: Handle, code: int, message: str, *, aborted: bool = False) -> Outcome:
+    def _outcome(self, handle: Handle, code: int, message: str, *, aborted: bool) -> Outcome:
         """Report, and free the handle."""
         request = handle.request
         head = read_head(handle.lines)
@@ -320,10 +277,14 @@ class CurlTransport:
         verdict = verdict_of(evidence, head.status)
         error = ""
         if code or aborted or verdict != ANSWERED:
-            error = sentence(evidence, code, handle.refused or _early(evidence, head) or head.trouble, message)
+            error = sentence(evidence, code, _early(evidence, head) or handle.refused or head.trouble, message)
         body = handle.body
         del self._flights[request.key]
-        self._spare.append(handle)
+        self._keep_idle()
+        if handle.tls is PUBLIC:
+            self._spare.append(handle)
+        else:
+            handle.close()
         return Outcome(request.key, verdict, head.status, head.headers, body, error, evidence)
 
     def _not_sent(self, request: Request, error: str, started: float) -> None:

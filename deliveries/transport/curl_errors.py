@@ -9,6 +9,7 @@ import pycurl
 from deliveries.transport.base import Evidence
 
 _LONGEST = 200
+_CLIENT_CERTIFICATE = "The client certificate and its key are not valid PEM, or do not belong together."
 _SENTENCES = {
     pycurl.E_GOT_NOTHING: "The receiver closed the connection without an answer.",
     pycurl.E_WRITE_ERROR: "The response body was longer than 256 KiB; the rest was not read.",
@@ -16,7 +17,9 @@ _SENTENCES = {
     pycurl.E_SEND_FAIL_REWIND: "The connection, used before, broke before an answer came.",
     pycurl.E_ABORTED_BY_CALLBACK: "The request would have been sent a second time; it was stopped.",
     pycurl.E_BAD_CONTENT_ENCODING: "The response used a transfer encoding that is not known.",
-    pycurl.E_SSL_CACERT_BADFILE: "The file of trusted certificates could not be read.",
+    pycurl.E_SSL_CACERT_BADFILE: "The trusted certificates could not be read.",
+    pycurl.E_SSL_CERTPROBLEM: _CLIENT_CERTIFICATE,
+    pycurl.E_BAD_FUNCTION_ARGUMENT: _CLIENT_CERTIFICATE,  # what libcurl says of a key that it cannot read
     pycurl.E_UNSUPPORTED_PROTOCOL: "The receiver did not answer in HTTP.",
 }
 

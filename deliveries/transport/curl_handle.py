@@ -5,14 +5,17 @@ Rules, each with a test:
   silently sends the whole request again when a reused connection dies: up to six copies behind one reported 200.
 - PREREQFUNCTION, called before each send, refuses the second send of a transfer, judges the peer's address again (the
   connection cache would let one policy ride on a connection that another one opened) and looks whether a reused
-  connection has died or holds a stale answer, which libcurl itself skips within a second of its last look.
+  connection was made with the same Tls, has died, or holds a stale answer, which libcurl itself skips within a second
+  of its last look.
+- Nothing is sent past the deadline: PREREQFUNCTION and READFUNCTION look at the clock. libcurl is not told of it.
+- A handle with a Tls of its own serves one request and is closed: no key can stay on it for another endpoint.
 - An empty body never reaches READFUNCTION, so it always gets a connection of its own, which is never sent again on.
 - Callbacks catch everything and return the refusing value: an exception would come out of another transfer's turn.
 """
 
 from __future__ import annotations
 
-import select
+import errno
 import socket
 import time
 from collections.abc import Callable
@@ -21,43 +24,18 @@ from typing import Any
 import pycurl
 
 from deliveries.egress import EgressPolicy
-from deliveries.transport.base import BODY_KEPT, BODY_READ, Evidence, Request, Target
+from deliveries.transport import curl_tls
+from deliveries.transport.base import BODY_KEPT, BODY_READ, HEAD_LIMIT, PUBLIC, Evidence, Request, Target, Tls, refusal
+from deliveries.transport.curl_connections import Connections
 
 BUFFER = 16 * 1024  # bytes; libcurl's defaults cost 55 kB per request in flight, this costs 25 kB
+MOST_LINES = 1000  # of a response head; libcurl, at 5,000, would hold 800 kB for a receiver that sends no end of them
 IDLE_S = 30  # an idle connection older than this is not used again
 _DISALLOW_USERNAME_IN_URL = 278  # the option has no name in pycurl
-_STALE = select.POLLIN | select.POLLRDHUP
-
-
-class Connections:
-    """Which descriptor a connection of the cache has, to look at it before it is used again.
-
-    Bounded by the number of descriptors: a new socket with a number overwrites what was known of the old one.
-    """
-
-    def __init__(self) -> None:
-        self._by_ends: dict[tuple[int, str, int], tuple[int, select.poll]] = {}
-        self._by_fd: dict[int, tuple[int, str, int]] = {}
-
-    def opened(self, fd: int) -> None:
-        """A new socket has this number."""
-        ends = self._by_fd.pop(fd, None)
-        if ends is not None:
-            known = self._by_ends.get(ends)
-            if known is not None and known[0] == fd:
-                del self._by_ends[ends]
-
-    def connected(self, fd: int, ends: tuple[int, str, int]) -> None:
-        """The socket is connected; `ends` are local port, peer address and peer port."""
-        poll = select.poll()
-        poll.register(fd, _STALE)
-        self._by_ends[ends] = (fd, poll)
-        self._by_fd[fd] = ends
-
-    def usable(self, ends: tuple[int, str, int]) -> bool:
-        """False when the peer has closed or something is waiting to be read, or the connection is not known."""
-        known = self._by_ends.get(ends)
-        return known is not None and not known[1].poll(0)
+_OVERDUE = "Its time was over before it was sent."
+_LONG_HEAD = "The response head was longer than 64 KiB."
+_MANY_HEADERS = "The response had more than 1,000 header lines."
+_HALF_SENT = "Its time was over before the receiver had taken all of it."
 
 
 class Easy(pycurl.Curl):
@@ -70,10 +48,12 @@ class Handle:
     """A pooled handle. `begin` prepares it for one transfer; afterwards the attributes tell what happened."""
 
     __slots__ = (
+        "_connect_ms",
         "_connections",
         "_fresh",
         "_on_open",
         "_pin",
+        "_room",
         "_sent",
         "_socket",
         "_url",
@@ -81,6 +61,7 @@ class Handle:
         "body",
         "curl",
         "deadline",
+        "fd",
         "header_lines",
         "lines",
         "peer",
@@ -92,7 +73,9 @@ class Handle:
         "reused",
         "sends",
         "started",
+        "stopped",
         "target",
+        "tls",
     )  # fmt: skip
 
     addresses: tuple[str, ...]
@@ -102,14 +85,19 @@ class Handle:
     request: Request
     resubmitted: bool
     started: float
+    stopped: bool
     target: Target
 
-    def __init__(self, connections: Connections, on_open: Callable[[int], None], ca_file: str) -> None:
+    def __init__(
+        self, connections: Connections, on_open: Callable[[int], None], ca_file: str, tls: Tls = PUBLIC
+    ) -> None:
+        self.tls = tls
         self._connections = connections
         self._on_open = on_open
         self._url = ""
         self._pin = ""
         self._fresh = False
+        self._connect_ms = 0
         self.lines: list[bytes] = []
         self.curl = curl = Easy()
         curl.handle = self
@@ -124,17 +112,19 @@ class Handle:
             (_DISALLOW_USERNAME_IN_URL, 1),
             (pycurl.USERAGENT, "Relay"),
             (pycurl.CAINFO, ca_file),
+            (pycurl.CAPATH, None),  # libcurl may have been built with a folder that is trusted besides
             (pycurl.MAXAGE_CONN, IDLE_S),
             (pycurl.BUFFERSIZE, BUFFER),
             (pycurl.UPLOAD_BUFFERSIZE, BUFFER),
             (pycurl.READFUNCTION, self._on_read),
             (pycurl.WRITEFUNCTION, self._on_write),
-            # libcurl ends a head at 300 kB; it is judged when it is read. `append` costs a fifth of a method here.
-            (pycurl.HEADERFUNCTION, self.lines.append),
+            (pycurl.HEADERFUNCTION, self._on_header),
             (pycurl.OPENSOCKETFUNCTION, self._on_open_socket),
             (pycurl.PREREQFUNCTION, self._on_prereq),
         ):
             curl.setopt(option, value)
+        if tls is not PUBLIC:
+            curl_tls.apply(tls, curl)
 
     def take(
         self,
@@ -155,11 +145,13 @@ class Handle:
         self.started = started
         self.deadline = started + request.timeout_ms / 1000.0
         self.resubmitted = False
+        self.stopped = False
 
     def begin(self, address: str, *, fresh: bool) -> None:
-        """Make the handle ready to send the request to `address`, within what is left of the deadline."""
+        """Make the handle ready to send the request to `address`."""
         self._sent = 0
         self._socket = -1
+        self.fd = -1  # of the connection that it was sent on
         self.sends = 0
         self.reused = False
         self.refused = ""
@@ -167,6 +159,7 @@ class Handle:
         self.body = b""
         self.read = 0
         self.lines.clear()
+        self._room = HEAD_LIMIT
         curl, request = self.curl, self.request
         if request.url != self._url:
             curl.setopt(pycurl.URL, request.url)
@@ -181,11 +174,32 @@ class Handle:
         if fresh != self._fresh:
             curl.setopt(pycurl.FRESH_CONNECT, int(fresh))
             self._fresh = fresh
-        left = max(int((self.deadline - time.monotonic()) * 1000), 1)
-        curl.setopt(pycurl.TIMEOUT_MS, left)
-        curl.setopt(pycurl.CONNECTTIMEOUT_MS, min(request.connect_timeout_ms, left))
+        if request.connect_timeout_ms != self._connect_ms:
+            curl.setopt(pycurl.CONNECTTIMEOUT_MS, request.connect_timeout_ms)
+            self._connect_ms = request.connect_timeout_ms
         curl.setopt(pycurl.POSTFIELDSIZE_LARGE, len(request.body))
         curl.setopt(pycurl.HTTPHEADER, self.header_lines)
+
+    def shut(self) -> None:
+        """Nothing is sent from now on, whatever the clock says; what has come can still be read."""
+        self.deadline = 0.0
+        if self.fd >= 0 and self.curl.getinfo(pycurl.SIZE_UPLOAD_T) < len(self.request.body):
+            # libcurl would go on with what it has buffered. It reads before it finds that it cannot write.
+            self.refused = _HALF_SENT
+            try:
+                connection = socket.socket(fileno=self.fd)
+                try:
+                    connection.shutdown(socket.SHUT_WR)
+                finally:
+                    connection.detach()  # libcurl closes it
+            except OSError as error:
+                if error.errno not in (errno.ENOTCONN, errno.EBADF):  # the receiver has reset it; it is closed already
+                    raise
+
+    def close(self) -> None:
+        """Forget everything, keys among it. The connection stays in the cache of the multi."""
+        self.curl.close()
+        self.tls = PUBLIC
 
     def evidence(self, code: int, *, head_complete: bool, aborted: bool) -> Evidence:
         """What is known now."""
@@ -210,12 +224,23 @@ class Handle:
 
     def _on_read(self, size: int) -> Any:
         try:
+            if self.deadline <= time.monotonic():
+                self.refused = _HALF_SENT if self._sent else _OVERDUE
+                return pycurl.READFUNC_ABORT
             body, at = self.request.body, self._sent
             self._sent = at + size
             return body if size >= len(body) and not at else body[at : at + size]
         except Exception:  # noqa: BLE001 - it would come out of another transfer's turn
             self.refused = "The body could not be read."
             return pycurl.READFUNC_ABORT
+
+    def _on_header(self, line: bytes) -> int | None:
+        self.lines.append(line)
+        self._room -= len(line)
+        if self._room >= 0 and len(self.lines) <= MOST_LINES:
+            return None
+        self.refused = _LONG_HEAD if self._room < 0 else _MANY_HEADERS
+        return 0
 
     def _on_write(self, data: bytes) -> int:
         try:
@@ -254,6 +279,9 @@ class Handle:
             self.sends += 1
             if self.sends > 1:
                 return pycurl.PREREQFUNC_ABORT
+            if self.deadline <= time.monotonic():
+                self.refused = _OVERDUE
+                return pycurl.PREREQFUNC_ABORT
             self.peer = (peer, peer_port)
             self.reused = self._socket < 0
             if not self.policy.allows(peer, peer_port, plain=self.target.plain):
@@ -261,16 +289,13 @@ class Handle:
                 return pycurl.PREREQFUNC_ABORT
             ends = (local_port, peer, peer_port)
             if not self.reused:
-                self._connections.connected(self._socket, ends)
+                self.fd = self._socket
+                self._connections.connected(self.fd, ends, self.tls)
                 return pycurl.PREREQFUNC_OK
-            if self._connections.usable(ends):
+            self.fd = self._connections.usable(ends, self.tls)
+            if self.fd >= 0:
                 return pycurl.PREREQFUNC_OK
             return pycurl.PREREQFUNC_ABORT  # nothing was written: the transport sends it on a fresh connection
         except Exception as error:  # noqa: BLE001 - it would come out of another transfer's turn
             self.refused = f"The connection could not be checked before sending: {type(error).__name__}."
             return pycurl.PREREQFUNC_ABORT
-
-
-def refusal(address: str, port: int) -> str:
-    """The sentence for an address that the egress policy refuses."""
-    return f"The address {address} port {port} may not be called."

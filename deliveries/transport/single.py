@@ -8,32 +8,37 @@ name look-up and the last byte of the body, and what is known afterwards is told
 from __future__ import annotations
 
 import contextlib
-import os
-import select
-import ssl
 import time
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import certifi
-import requests
-from requests import Response
+from requests import PreparedRequest, Response
+from requests.hooks import default_hooks
+from urllib3 import HTTPHeaderDict
 
 from deliveries.egress import EgressPolicy
 from deliveries.transport.base import (
     BODY_KEPT,
     BODY_READ,
+    PUBLIC,
     Evidence,
     Headers,
     Refused,
     Target,
+    Tls,
+    check_tls,
     header_lines,
+    refusal,
     target_of,
     verdict_of,
 )
-from deliveries.transport.resolve import Lookup, Resolver, look_up
-from deliveries.transport.single_wire import OneRequest, Trace, refusal
+from deliveries.transport.lookups import Lookups, shared
+from deliveries.transport.resolve import Lookup
+from deliveries.transport.resolve import look_up as default_look_up
+from deliveries.transport.single_errors import is_late, os_errno, sentence
+from deliveries.transport.single_trace import Trace
+from deliveries.transport.single_wire import Adapter
 
-_LONGEST_REASON = 200
 _PIECE = 16 * 1024
 
 
@@ -63,54 +68,112 @@ def fetch(
     body: bytes = b"",
     connect_timeout_ms: int = 5000,
     ca_file: str | None = None,
-    look_up: Lookup = look_up,
+    tls: Tls = PUBLIC,
+    look_up: Lookup = default_look_up,
 ) -> Answer:
     """Make one request, once, and say what came of it; it never raises for what the other side does.
 
     Guarantee: it returns within `timeout_ms` (and a moment), name look-up included; at most one request is written.
-    Limit: a name look-up that was given up ends by itself, in a thread of its own.
+    Limit: a name look-up that was given up ends by itself, in a thread that all who wait for the name share.
     """
     started = time.monotonic()
     deadline = started + timeout_ms / 1000
-    trace: Trace | None = None
+    connect_s = connect_timeout_ms / 1000
     try:
         target = target_of(url)
-        prepared = _prepare(method, url, headers, body)
-        trace = Trace(target, policy, deadline, connect_timeout_ms / 1000)
-        trace.addresses = _addresses(target, policy, look_up, min(deadline, started + trace.connect_s))
+        check_tls(tls)
+        prepared = prepare(method, url, headers, body)
+        addresses = _addresses(target, policy, look_up, min(deadline, started + connect_s))
     except Refused as refused:
         evidence = Evidence(body_bytes=len(body), elapsed_ms=_since(started))
         return Answer(verdict_of(evidence, None), None, (), b"", False, str(refused), evidence)
+    trace = Trace(
+        target,
+        addresses,
+        policy=policy,
+        started=started,
+        deadline=deadline,
+        connect_s=connect_s,
+        body_bytes=len(body),
+        ca_file=ca_file or certifi.where(),
+        tls=tls,
+    )
+    return exchange(trace, prepared)
+
+
+def prepare(method: str, url: str, headers: Headers, body: bytes) -> PreparedRequest:
+    """The request as it is to be written, with `url` and `headers` exactly as given; `Refused` when it may not be.
+
+    Made by hand: `requests` would quote the URL anew, and cannot send two headers of one name.
+    """
+    header_lines(headers)
+    fields = HTTPHeaderDict()
+    named = {name.lower() for name, _ in headers}
+    for name, value in (("Accept", "*/*"), ("User-Agent", "Relay")):
+        if name.lower() not in named:
+            fields.add(name, value)
+    fields.add("Accept-Encoding", "identity")
+    fields.add("Connection", "close")
+    if body or method == "POST":
+        fields.add("Content-Length", str(len(body)))
+    for name, value in headers:
+        if name.lower() != "accept-encoding":
+            fields.add(name, value)
+    prepared = PreparedRequest()
+    prepared.method = method
+    prepared.url = url
+    prepared.headers = fields  # type: ignore[assignment]  # all that is used of it is a mapping's
+    prepared.body = body or None
+    prepared.hooks = default_hooks()
+    return prepared
+
+
+def exchange(trace: Trace, prepared: PreparedRequest) -> Answer:
+    """Send the request and read the answer, in this thread. What goes wrong is in the answer."""
     read = _Read()
-    with OneRequest(trace, ca_file or certifi.where()) as session:
-        try:
-            response = session.send(prepared, stream=True, allow_redirects=False, proxies={}, timeout=timeout_ms / 1000)
-        except Exception as error:  # noqa: BLE001 - requests leaks errors of every library under it; the trace decides
-            trace.failure = trace.failure or error
-        else:
-            with contextlib.closing(response):
-                if not 300 <= response.status_code < 400:
-                    read = _read_body(response)
-    return _answer(trace, len(body), read, started)
+    try:
+        with (
+            contextlib.closing(Adapter(trace, prepared)) as adapter,
+            contextlib.closing(adapter.send(prepared, stream=True, timeout=trace.deadline - trace.started)) as response,
+        ):
+            if not 300 <= response.status_code < 400:
+                read = _read_body(response, trace.started)
+    except Exception as error:  # noqa: BLE001 - requests leaks errors of every library under it; the trace decides
+        trace.failure = trace.failure or error
+    answer = told(trace, read)
+    trace.over()
+    return answer
 
 
 class _Read(NamedTuple):
     body: bytes = b""
     complete: bool = False
     trouble: str = ""
+    ended: bool = True  # by the other side, or by the limit
 
 
-def _prepare(method: str, url: str, headers: Headers, body: bytes) -> requests.PreparedRequest:
-    header_lines(headers)
-    named = {name.lower(): value for name, value in headers}
-    if len(named) != len(headers):
-        raise Refused("A header is named twice.")
-    ours = {"accept-encoding": "identity", "connection": "close"}
-    prepared = requests.Request(
-        method, url, {"accept": "*/*", "user-agent": "Relay", **named, **ours}, data=body
-    ).prepare()
-    prepared.url = url  # as it was given: `requests` would quote it anew
-    return prepared
+def told(trace: Trace, read: _Read = _Read()) -> Answer:  # noqa: B008 - it cannot be changed
+    """What is known of the request now: after it, or after a stop. Any thread."""
+    head = trace.head
+    with trace.lock:
+        evidence = Evidence(
+            bytes_offered=trace.offered,
+            body_bytes=trace.body_bytes,
+            body_bytes_written=trace.body_written,
+            sends=trace.sends,
+            request_complete=trace.complete,
+            head_complete=head.status is not None,
+            peer=trace.peer,
+            elapsed_ms=_since(trace.started),
+            os_errno=os_errno(trace.failure),
+        )
+    answered = head.status is not None and evidence.request_complete
+    if trace.stopped and not (answered and read.ended):
+        evidence = evidence._replace(aborted=True)
+    error = read.trouble if answered and not evidence.aborted else sentence(trace, evidence)
+    return Answer(
+        verdict_of(evidence, head.status), head.status, head.headers, read.body, read.complete, error, evidence
+    )
 
 
 # Names and addresses
@@ -132,16 +195,10 @@ def _addresses(target: Target, policy: EgressPolicy, look_up: Lookup, until: flo
 
 
 def _resolve(host: str, look_up: Lookup, until: float) -> tuple[str, ...]:
-    resolver = Resolver(look_up)
-    try:
-        resolver.ask(host)
-        waiting = select.poll()
-        waiting.register(resolver.fileno(), select.POLLIN)
-        if not waiting.poll(max(until - time.monotonic(), 0.0) * 1000):
-            raise Refused("The host name was not resolved in time.")
-        ((_, answer),) = resolver.collect()
-    finally:
-        resolver.close()
+    lookups = shared() if look_up is default_look_up else Lookups(look_up)
+    answer = lookups.answer(host, until - time.monotonic())
+    if answer is None:
+        raise Refused("The host name was not resolved in time.")
     if not answer.addresses:
         raise Refused(answer.error)
     return answer.addresses
@@ -150,7 +207,7 @@ def _resolve(host: str, look_up: Lookup, until: float) -> tuple[str, ...]:
 # The answer
 
 
-def _read_body(response: Response) -> _Read:
+def _read_body(response: Response, started: float) -> _Read:
     """The body up to the cap. Whatever happens to it, what the receiver answered stands."""
     kept = bytearray()
     read = 0
@@ -162,77 +219,11 @@ def _read_body(response: Response) -> _Read:
             read += len(piece)
             kept += piece[: max(BODY_KEPT - len(kept), 0)]
     except Exception as error:  # noqa: BLE001 - as above
-        late = any(isinstance(one, TimeoutError) for one in _chain(error))
-        return _Read(bytes(kept), False, "late" if late else "The response body was cut short.")
+        if is_late(error):
+            trouble = f"The response body was not complete after {_since(started)} ms."
+            return _Read(bytes(kept), False, trouble, ended=False)
+        return _Read(bytes(kept), False, "The response body was cut short.")
     return _Read(bytes(kept), False, "The response body was longer than 256 KiB; the rest was not read.")
-
-
-def _answer(trace: Trace, body_bytes: int, read: _Read, started: float) -> Answer:
-    failure, head = trace.failure, trace.head
-    evidence = Evidence(
-        bytes_offered=trace.offered,
-        body_bytes=body_bytes,
-        body_bytes_written=trace.body_written,
-        sends=trace.sends,
-        request_complete=trace.complete,
-        head_complete=head.status is not None,
-        peer=trace.peer,
-        elapsed_ms=_since(started),
-        os_errno=failure.errno or 0 if isinstance(failure, OSError) else 0,
-    )
-    error = read.trouble if head.status is not None and trace.complete else _sentence(trace, evidence)
-    if error == "late":
-        error = f"The response body was not complete after {evidence.elapsed_ms} ms."
-    return Answer(
-        verdict_of(evidence, head.status), head.status, head.headers, read.body, read.complete, error, evidence
-    )
-
-
-def _sentence(trace: Trace, evidence: Evidence) -> str:
-    """What went wrong. The error's class chooses the words and never the verdict."""
-    failure, head = trace.failure, trace.head
-    if isinstance(failure, Refused):
-        return str(failure)
-    if head.status is not None:
-        return f"The receiver answered {head.status} before the request was complete."
-    if head.trouble:
-        return head.trouble
-    chain = _chain(failure)
-    if any(isinstance(one, TimeoutError) for one in chain):
-        return f"No {'complete answer' if trace.sends else 'connection'} after {evidence.elapsed_ms} ms."
-    for one in chain:
-        if isinstance(one, ssl.SSLCertVerificationError):
-            return f"The receiver's certificate was not accepted: {_plain(one.verify_message)}."
-    if trace.peer and not trace.sends:
-        return f"The TLS handshake failed: {_reason(chain)}."
-    if not trace.sends:
-        return f"The connection could not be made: {_reason(chain)}."
-    return f"The connection broke: {_reason(chain)}."
-
-
-def _chain(error: BaseException | None) -> list[BaseException]:
-    """An error and what it was made from, innermost last."""
-    chain: list[BaseException] = []
-    while error is not None and error not in chain:
-        chain.append(error)
-        inner = [one for one in error.args if isinstance(one, BaseException)]
-        error = error.__cause__ or error.__context__ or (inner[0] if inner else None)
-    return chain
-
-
-def _reason(chain: list[BaseException]) -> str:
-    for one in chain:
-        if isinstance(one, ssl.SSLError):
-            return _plain(one.reason or "")
-        if isinstance(one, OSError) and one.errno:
-            return os.strerror(one.errno)
-    return type(chain[-1]).__name__ if chain else "no reason given"
-
-
-def _plain(message: Any) -> str:
-    """A library's text, which may quote the receiver: printable and bounded."""
-    text = "".join(character if character.isprintable() else " " for character in str(message)).strip().rstrip(".")
-    return text[:_LONGEST_REASON] or "no reason given"
 
 
 def _since(started: float) -> int:

@@ -1,4 +1,4 @@
-"""Resolutions: what people decided about unknown operations, and why. Append-only."""
+"""Resolutions: what was decided about operations, by whom, and why. Append-only."""
 
 from __future__ import annotations
 
@@ -30,14 +30,16 @@ class DecisionFilter(ChoiceFilter):
 
 @admin.register(Resolution)
 class ResolutionAdmin(ReadOnlyAdmin):
-    """Every decision by a person about an unknown operation."""
+    """Every decision by a person about an unknown operation, and whoever was moved aside out of a line."""
 
     list_display = ("decided", "operation_shown", "decision_shown", "actor_shown", "reason_shown", "revision_seen")
     list_select_related = ("operation",)
     list_filter = (DecisionFilter,)
     search_help_text = "Exact number of the resolution"
     list_title = "Resolutions"
-    list_intro = "Who settled an unknown operation, how, and why. Rows are never changed."
+    list_intro = (
+        "Who settled an unknown operation, or moved one aside out of its line, how, and why. Rows are never changed."
+    )
     empty_title = "Nobody has had to decide yet"
     empty_text = "Resolutions appear when somebody settles an operation from the queue of unknown operations."
 
@@ -90,6 +92,11 @@ class ResolutionAdmin(ReadOnlyAdmin):
 
 def decision_badge(decision: str) -> SafeString:
     """A decision in a word."""
-    tones = {"succeeded": ("good", "Delivered"), "failed": ("bad", "Not delivered"), "retry": ("busy", "Send again")}
+    tones = {
+        "succeeded": ("good", "Delivered"),
+        "failed": ("bad", "Not delivered"),
+        "retry": ("busy", "Send again"),
+        "moved_aside": ("warn", "Moved aside"),
+    }
     tone, label = tones.get(decision, ("plain", decision))
     return badge(decision, tone, label)

@@ -1,9 +1,9 @@
-"""Tasks: open them with their first run, and open a new run for a replay."""
+"""Tasks: open them with their first run, open a new run for a replay, and let them leave their line."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -55,6 +55,13 @@ class _RunRow:
     seen_status: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class _LeftRow:
+    task_id: uuid.UUID
+    refusal: str | None
+    seen_status: str | None
+
+
 def open_tasks(intents: Sequence[Intent]) -> list[Opened]:
     """Create task, run, lease, prepared operation and queue row for each intent, in one statement."""
     return LEDGER["task.open"].rows(
@@ -90,3 +97,26 @@ def open_run(task_ids: Sequence[uuid.UUID], *, reason: RunReason) -> dict[uuid.U
             assert row.run_id is not None and row.operation_key is not None
             answers[row.task_id] = Applied(Opened(row.task_id, row.run_id, row.operation_key))
     return answers
+
+
+def leave_line(reasons: Mapping[uuid.UUID, str], *, actor: str) -> dict[uuid.UUID, Applied[str | None] | Rejected]:
+    """Let tasks leave their line, each for its reason, which is kept for ever with `actor`; the status of what they
+    wait to send where it was done.
+
+    Guarantee: what stood behind one of them waits for it no longer, and it never comes back into the line.
+    Refused when it stands in none (`NOT_IN_LINE`), when nothing of it is unsettled (`WRONG_STATUS`), while it is being
+    sent (`CLAIMED`), and when there is no such task (`MISSING`). `ValueError` without a reason.
+    """
+    if not all(reason.strip() for reason in reasons.values()):
+        raise ValueError("to leave a line needs a reason")
+    task_ids = list(reasons)
+    given = {"task_ids": task_ids, "reasons": [reason.strip() for reason in reasons.values()], "actor": actor}
+    with transaction.atomic():
+        LEDGER["task.await_openers"].rows(_Awaited, {"task_ids": task_ids})
+        rows = LEDGER["task.leave_line"].rows(_LeftRow, given)
+    return {
+        row.task_id: Applied(row.seen_status)
+        if row.refusal is None
+        else Rejected(Reason(row.refusal), seen_status=row.seen_status)
+        for row in rows
+    }

@@ -95,6 +95,8 @@ def resolve(
     """
     if not reason.strip():
         raise ValueError("a resolution needs a reason")
+    if decision is Decision.MOVED_ASIDE:
+        raise ValueError("that settles nothing: it is for `task.leave_line`")
     answers = answers_of(
         LEDGER["unknown.resolve"].rows(
             SettleRow,

@@ -125,7 +125,7 @@ WITH stretch AS MATERIALIZED (
            run.status AS run_status, task.tenant_id, task.endpoint_id, lease.owner, lease.epoch, lease.expires_at,
            dispatch.operation_key AS pointer, dispatch.run_id AS pointer_run, dispatch.tenant_id AS pointer_tenant,
            dispatch.endpoint_id AS pointer_endpoint, dispatch.due_at AS pointer_due, dispatch.until AS pointer_until,
-           dispatch.unknown_since,
+           dispatch.unknown_since, dispatch.in_line, task.in_line AS task_in_line,
            stretch.status IN ('prepared', 'dispatching', 'unknown') AS unsettled,
            (SELECT other.operation_key FROM ledger_operation AS other
             WHERE other.run_id = stretch.run_id AND other.step_id = stretch.step_id
@@ -201,6 +201,11 @@ SELECT 'queue_row_unknown', judged.operation_key::text,
 FROM judged WHERE judged.unsettled AND judged.pointer IS NOT NULL
               AND (judged.unknown_since IS NULL) <> (judged.status <> 'unknown')
 UNION ALL
+SELECT 'queue_row_line', judged.operation_key::text,
+       CASE WHEN judged.in_line THEN 'it is queued in line, and its delivery is in none'
+            ELSE 'it is queued in no line, and its delivery stands in one' END, NULL
+FROM judged WHERE judged.unsettled AND judged.in_line <> judged.task_in_line
+UNION ALL
 -- A pointer may be due later, for a lease that was held, and never, for a run that is over or a window that has passed.
 -- A run that is opened again reads the clock for each row: microseconds are no breach.
 SELECT 'queue_row_due', judged.operation_key::text,
@@ -217,9 +222,9 @@ SELECT NULL, (SELECT stretch.operation_key::text FROM stretch ORDER BY stretch.o
        (SELECT count(*) FROM stretch)
 
 -- name: pointers
--- A queue row whose operation is gone.
+-- A queue row whose operation is gone, or that is in flight although another stands before it in its line.
 WITH stretch AS MATERIALIZED (
-    SELECT dispatch.operation_key FROM ledger_dispatch AS dispatch
+    SELECT dispatch.operation_key, dispatch.endpoint_id, dispatch.in_line FROM ledger_dispatch AS dispatch
     WHERE dispatch.operation_key > %(after)s::bigint ORDER BY dispatch.operation_key LIMIT %(batch)s::int
 )
 SELECT 'queue_row_left_over'::text AS kind, stretch.operation_key::text AS subject,
@@ -227,6 +232,17 @@ SELECT 'queue_row_left_over'::text AS kind, stretch.operation_key::text AS subje
        NULL::bigint AS walked
 FROM stretch LEFT JOIN ledger_operation AS operation ON operation.operation_key = stretch.operation_key
 WHERE operation.operation_key IS NULL OR operation.status IN ('succeeded', 'failed_final', 'cancelled')
+UNION ALL
+SELECT 'line_overtaken', stretch.operation_key::text,
+       format('it is being sent, and %%s stands before it', first.operation_key), NULL
+FROM stretch
+JOIN ledger_operation AS operation ON operation.operation_key = stretch.operation_key
+CROSS JOIN LATERAL (
+    SELECT dispatch.operation_key FROM ledger_dispatch AS dispatch
+    WHERE dispatch.endpoint_id = stretch.endpoint_id AND dispatch.in_line
+    ORDER BY dispatch.operation_key LIMIT 1
+) AS first
+WHERE stretch.in_line AND operation.dispatch_owner IS NOT NULL AND first.operation_key < stretch.operation_key
 UNION ALL
 SELECT NULL, (SELECT stretch.operation_key::text FROM stretch ORDER BY stretch.operation_key DESC LIMIT 1), NULL,
        (SELECT count(*) FROM stretch)
@@ -278,18 +294,24 @@ WITH stretch AS MATERIALIZED (
     WHERE resolution.resolution_id > %(after)s::bigint ORDER BY resolution.resolution_id LIMIT %(batch)s::int
 ), judged AS MATERIALIZED (
     SELECT stretch.resolution_id, stretch.operation_key, stretch.decision, stretch.reason, stretch.revision_seen,
-           operation.operation_key AS known, operation.status, operation.revision
+           operation.operation_key AS known, operation.status, operation.revision,
+           coalesce(task.in_line, false) AS in_line
     FROM stretch LEFT JOIN ledger_operation AS operation ON operation.operation_key = stretch.operation_key
+    LEFT JOIN ledger_run AS run ON run.run_id = operation.run_id
+    LEFT JOIN ledger_task AS task ON task.task_id = run.task_id
 )
 SELECT 'resolution_row'::text AS kind, judged.resolution_id::text AS subject,
        format('decision %%s, operation %%s', judged.decision, judged.operation_key) AS what, NULL::bigint AS walked
-FROM judged WHERE judged.known IS NULL OR judged.reason = '' OR judged.decision NOT IN ('succeeded', 'failed', 'retry')
+FROM judged WHERE judged.known IS NULL OR judged.reason = '' 
+                  OR judged.decision NOT IN ('succeeded', 'failed', 'retry', 'moved_aside')
 UNION ALL
 SELECT 'resolution_followed', judged.resolution_id::text,
        format('%%s at revision %%s, the operation is %%s at revision %%s', judged.decision, judged.revision_seen,
               judged.status, judged.revision), NULL
 FROM judged
-WHERE judged.revision <= judged.revision_seen OR (judged.decision = 'succeeded' AND judged.status <> 'succeeded')
+WHERE (judged.revision <= judged.revision_seen AND judged.decision <> 'moved_aside')
+   OR (judged.decision = 'succeeded' AND judged.status <> 'succeeded')
+   OR (judged.decision = 'moved_aside' AND judged.in_line)
    OR (judged.decision = 'failed' AND judged.status <> 'failed_final')
 UNION ALL
 SELECT NULL, (SELECT stretch.resolution_id::text FROM stretch ORDER BY stretch.resolution_id DESC LIMIT 1), NULL,

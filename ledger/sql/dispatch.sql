@@ -16,7 +16,11 @@ WITH stretch AS MATERIALIZED (
            OR (dispatch.until IS NULL) <> (stretch.dispatch_owner IS NULL)
            OR (dispatch.unknown_since IS NULL) <> (stretch.status <> 'unknown')
            OR (dispatch.due_at IS NULL AND dispatch.until IS NULL AND stretch.due_at IS NOT NULL
-               AND (stretch.status <> 'unknown' OR coalesce(stretch.retry_until > clock_timestamp(), true))))
+               AND (stretch.status <> 'unknown' OR coalesce(stretch.retry_until > clock_timestamp(), true)))
+           -- Out of its line is where a task stays.
+           OR (dispatch.in_line AND NOT EXISTS (
+               SELECT FROM ledger_run AS run JOIN ledger_task AS task USING (task_id)
+               WHERE run.run_id = stretch.run_id AND task.in_line)))
 ), leased AS MATERIALIZED (
     SELECT suspect.operation_key, suspect.run_id
     FROM suspect JOIN ledger_lease AS lease USING (run_id)
@@ -39,11 +43,12 @@ WITH stretch AS MATERIALIZED (
            CASE locked.status WHEN 'unknown' THEN locked.updated_at END, task.in_line
     FROM locked JOIN ledger_task AS task USING (task_id)
     ON CONFLICT (operation_key) DO UPDATE
-    SET due_at = excluded.due_at, until = excluded.until,
+    SET due_at = excluded.due_at, until = excluded.until, in_line = dispatch.in_line AND excluded.in_line,
         unknown_since = CASE WHEN excluded.unknown_since IS NOT NULL
                              THEN coalesce(dispatch.unknown_since, excluded.unknown_since) END
     WHERE (dispatch.due_at, dispatch.until) IS DISTINCT FROM (excluded.due_at, excluded.until)
        OR (dispatch.unknown_since IS NULL) <> (excluded.unknown_since IS NULL)
+       OR (dispatch.in_line AND NOT excluded.in_line)
     RETURNING dispatch.operation_key
 )
 SELECT (SELECT stretch.operation_key FROM stretch ORDER BY stretch.operation_key DESC LIMIT 1) AS walked_to,

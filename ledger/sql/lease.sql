@@ -1,7 +1,7 @@
 -- Leases. The lease row is the mutex of its run: every statement that writes the run or its operations locks it first,
 -- and judges owner, epoch and expiry on the locked row with a fresh clock. An UPDATE's own WHERE is not enough: when the
 -- row that it waited for was only locked, not changed, it keeps the clock that it read before the wait.
--- Lock order everywhere: lease, run, operation, queue row; inside each, in key order. The two statements that start from
+-- Lock order everywhere: task, lease, run, operation, queue row; inside each, in key order. The two statements that start from
 -- the queue (`operation.claim`, `unknown.expire_claims`) hold its rows before the lease, and so never wait for either:
 -- they skip what is locked.
 

@@ -115,3 +115,50 @@ UNION ALL
 SELECT judged.task_id, judged.refusal, NULL, NULL,
        CASE judged.refusal WHEN 'unsettled' THEN judged.last_status ELSE judged.run_status END
 FROM judged WHERE judged.refusal IS NOT NULL
+
+-- name: leave_line
+-- A task leaves its line, after `await_openers`, and does not come back: from now on it is sent when it is due, whatever
+-- was before it, and what stood behind it waits for it no longer. Nothing else of it changes, and who did it, and why, is
+-- on record. Refused when it stands in none, when nothing of it is left to send, and while it is being sent: the next in
+-- line would overtake it on the wire.
+WITH asked AS MATERIALIZED (
+    SELECT given.task_id, given.reason
+    FROM unnest(%(task_ids)b::uuid[], %(reasons)b::text[]) AS given (task_id, reason)
+), locked AS MATERIALIZED (
+    SELECT asked.task_id, asked.reason, task.active_run_id, task.in_line
+    FROM asked JOIN ledger_task AS task USING (task_id)
+    ORDER BY task.task_id FOR NO KEY UPDATE OF task
+), held AS MATERIALIZED (
+    SELECT locked.task_id, locked.reason, locked.active_run_id, locked.in_line
+    FROM locked JOIN ledger_lease AS lease ON lease.run_id = locked.active_run_id
+    ORDER BY lease.run_id FOR NO KEY UPDATE OF lease
+), listed AS MATERIALIZED (
+    SELECT held.task_id, operation.operation_key, operation.status, operation.revision, operation.dispatch_owner
+    FROM held JOIN ledger_operation AS operation ON operation.run_id = held.active_run_id
+    WHERE operation.status IN ('prepared', 'dispatching', 'unknown')
+    ORDER BY operation.operation_key FOR NO KEY UPDATE OF operation
+), judged AS MATERIALIZED (
+    SELECT held.task_id, held.reason,
+           (SELECT min(listed.status) FROM listed WHERE listed.task_id = held.task_id) AS seen_status,
+           CASE WHEN NOT held.in_line THEN 'not_in_line'
+                WHEN NOT EXISTS (SELECT FROM listed WHERE listed.task_id = held.task_id) THEN 'wrong_status'
+                WHEN EXISTS (SELECT FROM listed
+                             WHERE listed.task_id = held.task_id AND listed.dispatch_owner IS NOT NULL) THEN 'claimed'
+           END AS refusal
+    FROM held
+), departed AS (
+    UPDATE ledger_task AS task SET in_line = false, updated_at = clock_timestamp()
+    FROM judged WHERE task.task_id = judged.task_id AND judged.refusal IS NULL
+), freed AS (
+    UPDATE ledger_dispatch AS dispatch SET in_line = false
+    FROM listed JOIN judged USING (task_id)
+    WHERE dispatch.operation_key = listed.operation_key AND judged.refusal IS NULL
+), recorded AS (
+    INSERT INTO ledger_resolution (operation_key, actor, decision, reason, revision_seen)
+    SELECT listed.operation_key, %(actor)s, 'moved_aside', judged.reason, listed.revision
+    FROM listed JOIN judged USING (task_id) WHERE judged.refusal IS NULL
+)
+SELECT judged.task_id, judged.refusal, judged.seen_status FROM judged
+UNION ALL
+SELECT asked.task_id, 'missing', NULL FROM asked
+WHERE NOT EXISTS (SELECT FROM ledger_task AS task WHERE task.task_id = asked.task_id)

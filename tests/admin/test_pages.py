@@ -31,7 +31,7 @@ FILTERED = (
     *(f"ledger/task/?made={m}" for m in ("1h", "1d", "7d", "-1d", "-7d", "-30d")),
     *(f"ledger/operation/?status={s}" for s in OPERATION_STATUSES),
     *(f"ledger/dispatch/?moves={m}" for m in ("quarantined", "itself", "all")),
-    *(f"deliveries/endpoint/?state={s}" for s in ("enabled", "disabled", "paused", "deleted")),
+    *(f"deliveries/endpoint/?state={s}" for s in ("enabled", "disabled", "paused", "failing", "deleted")),
     "ledger/task/?tenant=default", "ledger/task/?endpoint=ep_nonsense", "ledger/fencedwrite/?why=lease_lost",
     "ledger/resolution/?decision=retry", "deliveries/event/?made=1h",
 )  # fmt: skip

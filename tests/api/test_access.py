@@ -27,19 +27,25 @@ ROUTES = [
     ("GET", "/v1/endpoints/{endpoint}", "read", None),
     ("PATCH", "/v1/endpoints/{endpoint}", "endpoints:write", {"description": "changed"}),
     ("DELETE", "/v1/endpoints/{endpoint}", "endpoints:write", None),
+    ("POST", "/v1/endpoints/{endpoint}/secret/rotate", "endpoints:write", {"overlap_hours": 0}),
     ("GET", "/v1/deliveries", "read", None),
     ("GET", "/v1/deliveries/{delivery}", "read", None),
     ("GET", "/v1/operations", "read", None),
     ("GET", "/v1/operations/{operation}", "read", None),
     ("POST", "/v1/deliveries/{delivery}/cancel", "operate", None),
     ("POST", "/v1/deliveries/{delivery}/replay", "operate", None),
+    ("POST", "/v1/deliveries/{delivery}/move-aside", "operate", {"reason": "x"}),
     ("POST", "/v1/operations/{operation}/resolve", "operate", {"decision": "failed", "reason": "x", "revision": 2}),
     ("POST", "/v1/operations/{operation}/query", "operate", None),
 ]
 WITHOUT_A_KEY = {("POST", "/v1/acknowledgements")}
 """Signed with an endpoint's secret instead: tests/api/test_acknowledgements.py."""
-REFUSED_AS_IT_STANDS = {"/v1/deliveries/{delivery}/replay": 409, "/v1/operations/{operation}/query": 422}
-"""What an unknown operation of an endpoint without a query URL does not allow to any key."""
+REFUSED_AS_IT_STANDS = {
+    "/v1/deliveries/{delivery}/replay": 409,
+    "/v1/deliveries/{delivery}/move-aside": 409,
+    "/v1/operations/{operation}/query": 422,
+}
+"""What an unknown operation of an endpoint that has no query URL and is not ordered does not allow to any key."""
 ABOUT_ONE = [route for route in ROUTES if "{" in route[1]]
 LISTS = [route[1] for route in ROUTES if route[0] == "GET" and "{" not in route[1]]
 

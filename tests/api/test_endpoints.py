@@ -129,13 +129,35 @@ def test_an_endpoint_needs_no_more_than_a_url(mine: Caller) -> None:
         "url": URL,
         "description": "",
         "types": [],
+        "filter": None,
         "headers": {},
+        "secret_headers": [],
+        "auth": None,
+        "tls": {"client_certificate": None, "ca_certificates": None},
+        "envelope": "none",
         "enabled": True,
         "disabled_reason": "",
         "blocked_until": None,
+        "order": {"ordered": False, "patience": None},
         "retry": {"schedule": [5, 300, 1800, 7200, 18000, 36000, 36000], "jitter": 0.2, "max_age_hours": 72},
-        "limits": {"in_flight": 16, "timeout_ms": None},
+        "limits": {"in_flight": 16, "timeout_ms": None, "connect_timeout_ms": None},
+        "rate_limit": None,
         "capability": {"idempotent": True, "window_hours": 72, "query_url": None},
+        "conflict_accepts": False,
+        "health": {
+            "breaker": "closed",
+            "open_until": None,
+            "failing_since": None,
+            "failing_count": 0,
+            "disables_at": None,
+            "accepted_at": None,
+            "failed_at": None,
+            "last_error": "",
+        },
+        "warning": None,
+        "public_key": None,
+        "question_key": None,
+        "line": None,
     }
     assert mine.post("/v1/endpoints", {}).json()["errors"] == [{"field": "url", "detail": "is required"}]
 
@@ -145,10 +167,15 @@ def test_an_endpoint_keeps_all_that_it_was_given(mine: Caller) -> None:
         "url": "http://localhost:9/hook?x=1",
         "description": "Účetnictví",
         "types": ["invoice.*", "order.made"],
+        "filter": {"customer": {"plan": {"$in": ["pro", "enterprise"]}}, "total": {"$gte": 10.5}},
         "headers": {"Authorization": "Bearer x", "X-Empty": ""},
+        "envelope": "standard",
         "enabled": False,
+        "order": {"ordered": True, "patience": 51},
         "retry": {"schedule": [1, 604800], "jitter": 0, "max_age_hours": 1},
-        "limits": {"in_flight": 1, "timeout_ms": 20_000},
+        "limits": {"in_flight": 1, "timeout_ms": 20_000, "connect_timeout_ms": 20_000},
+        "rate_limit": {"per_second": 0.001, "burst": 100_000},
+        "conflict_accepts": True,
         "capability": {"idempotent": False, "window_hours": 0, "query_url": "http://127.0.0.1:9/query"},
     }
     made = mine.post("/v1/endpoints", given).json()
@@ -161,7 +188,7 @@ def test_the_secret_is_shown_once_and_kept_sealed(mine: Caller) -> None:
     assert made.json()["secret"] == SECRET
     path = f"/v1/endpoints/{made.json()['id']}"
     for answer in (mine.get(path), mine.get("/v1/endpoints"), mine("PATCH", path, {"description": "x"})):
-        assert b"secret" not in answer.content
+        assert b"whsec_" not in answer.content
         assert SECRET.encode() not in answer.content
     row = Endpoint.objects.get(endpoint_id=ids.parse(ids.ENDPOINT, made.json()["id"]))
     assert SECRET not in row.secret_sealed

@@ -17,6 +17,7 @@ from standardwebhooks import Webhook, WebhookVerificationError
 from deliveries import querying, signing
 from deliveries.endpoints import QUERY_URL_LENGTH
 from deliveries.models import Acknowledgement, Endpoint, Said, Scope
+from deliveries.queries import ASKING
 from ledger.managers.operation import Proof
 from tests.api import rows
 from tests.api.rows import Caller
@@ -238,7 +239,7 @@ def test_an_operation_that_is_being_asked_about_is_not_asked_about_twice(mine: C
         if name not in ("cursor_factory", "context")
     }
     with psycopg.connect(**parameters, autocommit=True) as rival:
-        rival.execute("SELECT pg_advisory_lock(%s, hashint8(%s))", (querying._ASKING, rows._key(operation_id)))
+        rival.execute("SELECT pg_advisory_lock(%s, hashint8(%s))", (ASKING, rows._key(operation_id)))
         answer = ask(mine, operation_id)
         assert (answer.status_code, answer.json()["reason"]) == (409, "being_asked")
     assert words(operation_id) == []

@@ -148,11 +148,13 @@ def test_the_examples_in_the_documentation_work(mine: Caller) -> None:
     for example in documented["examples"].values():
         assert mine.post("/v1/events", example["value"]).status_code == 202
     models = schema["components"]["schemas"]
-    (new,) = models["EndpointNew"]["examples"]
-    made = mine.post("/v1/endpoints", new)
-    assert made.status_code == 201
-    (change,) = models["EndpointChange"]["examples"]
-    assert mine("PATCH", made["Location"], change).status_code == 200
+    for new in models["EndpointNew"]["examples"]:
+        made = mine.post("/v1/endpoints", new)
+        assert made.status_code == 201, made.content
+    for change in models["EndpointChange"]["examples"]:
+        assert mine("PATCH", made["Location"], change).status_code == 200
+    for auth in models["AuthIn"]["examples"]:
+        assert mine("PATCH", made["Location"], {"auth": auth}).status_code == 200
     operation = rows.unknown(mine)
     (decision,) = models["Resolve"]["examples"]
     decision["revision"] = mine.get(f"/v1/operations/{operation}").json()["revision"]

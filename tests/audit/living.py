@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 from deliveries import acknowledgements, reconcile
 from deliveries.dispatch import claiming, settling
+from deliveries.dispatch.attempts import Report
 from deliveries.dispatch.claiming import Delivery, Walk
-from deliveries.dispatch.settling import Report
 from deliveries.models import Said, Source
 from deliveries.outcomes import ANSWERED, NOT_SENT, UNKNOWN
 from deliveries.transport.base import Evidence, Outcome

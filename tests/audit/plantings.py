@@ -97,6 +97,23 @@ PLANTINGS: dict[str, Planting] = {
     "queue_row_subject": Planting("waiting", POINTER.format(f"endpoint_id = {NOBODY}")),
     "queue_row_claim": Planting("in_flight", POINTER.format("until = NULL")),
     "queue_row_unknown": Planting("unknown", POINTER.format("unknown_since = NULL")),
+    "queue_row_line": Planting("waiting", POINTER.format("in_line = true")),
+    "line_overtaken": Planting(
+        "in_flight",
+        "; ".join(
+            (
+                POINTER.format("in_line = true"),
+                TASK.format("in_line = true"),
+                # What was accepted before it, to another endpoint, is made to stand before it.
+                """
+                UPDATE ledger_dispatch
+                SET in_line = true, endpoint_id = (SELECT endpoint_id FROM ledger_task WHERE task_id = %(task_id)s)
+                WHERE operation_key = (SELECT min(operation_key) FROM ledger_dispatch)
+                """,
+            )
+        ),
+        _also("queue_row_line", "queue_row_subject"),
+    ),
     "queue_row_due": Planting("waiting", POINTER.format("due_at = clock_timestamp()")),
     "queue_row_left_over": Planting(
         "refused",

@@ -9,7 +9,8 @@ import pytest
 from django.db import ProgrammingError
 
 from deliveries.dispatch.claiming import Walk
-from deliveries.dispatch.engine import Engine, Limits
+from deliveries.dispatch.engine import Engine
+from deliveries.dispatch.limits import Limits
 from deliveries.egress import EgressPolicy
 from deliveries.transport.curl import CurlTransport
 from ledger.statements import LEDGER, Statement

@@ -15,7 +15,8 @@ from django.db import connection, connections
 
 from deliveries.dispatch import settling
 from deliveries.dispatch.claiming import Walk
-from deliveries.dispatch.engine import Engine, Limits
+from deliveries.dispatch.engine import Engine
+from deliveries.dispatch.limits import Limits
 from deliveries.egress import EgressPolicy
 from deliveries.transport.curl import CurlTransport
 from ledger.managers import operation

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from deliveries.dispatch.claiming import Walk
-from deliveries.dispatch.engine import Engine, Limits
+from deliveries.dispatch.engine import Engine
+from deliveries.dispatch.limits import Limits
 from deliveries.egress import EgressPolicy
 from deliveries.transport.curl import CurlTransport
 from ledger.models import FencedWrite, Lease, Takeover

@@ -56,6 +56,8 @@ def plant_crowd() -> list[Row]:
         rows.plant("succeeded", run_status="running"),
         rows.plant("failed_final"),
     ]
+    for one in made:
+        rows.stand_in_line(one)
     return [known(one) for one in made]
 
 
@@ -117,6 +119,9 @@ ACTIONS: dict[str, Callable[[Sequence[Row]], object]] = {
     "run.cancel": lambda crowd: run.cancel([row.run_id for row in crowd]),
     "run.finish_left_behind": lambda crowd: run.finish_left_behind(START, batch=1000, owner="reconciler"),
     "task.open_run": lambda crowd: task.open_run([row.planted.task_id for row in crowd], reason=RunReason.REPLAY),
+    "task.leave_line": lambda crowd: task.leave_line(
+        {row.planted.task_id: "Asked." for row in crowd}, actor="user:sam"
+    ),
     "operation.claim": lambda crowd: operation.claim([row.key for row in crowd], owner=RIVAL, ttl_ms=TTL_MS),
     "operation.settle": _settle,
     "unknown.expire_claims": lambda crowd: unknown.expire_claims(batch=100, owner="reconciler"),
@@ -133,7 +138,9 @@ ACTIONS: dict[str, Callable[[Sequence[Row]], object]] = {
 
 def test_every_statement_that_writes_to_what_exists_is_here() -> None:
     writers = {
-        name for name, statement in LEDGER.items() if WRITES.search(statement.sql) or name.startswith("dispatch.")
+        name
+        for name, statement in LEDGER.items()
+        if WRITES.search(statement.sql) or name.startswith("dispatch.") or name == "task.leave_line"
     }
     assert set(ACTIONS) == writers - {"task.open"}
 
@@ -159,7 +166,7 @@ LEVELS = {
     "ledger_dispatch": "operation_key",
 }
 """The tables in the order in which their rows are locked, and the key by which rows of one are."""
-WAITING = sorted(set(ACTIONS) - {"dispatch.repair", "dispatch.sweep_left_over"})
+WAITING = sorted(set(ACTIONS) - {"dispatch.repair", "dispatch.sweep_left_over", "task.leave_line"})
 FROM_THE_QUEUE = {"operation.claim", "unknown.expire_claims"}
 """They hold rows of the queue before they look at the leases, and wait for neither: they skip what is locked."""
 

@@ -14,6 +14,7 @@ from django.db import connection
 
 from deliveries import asking, endpoints, querying
 from deliveries.models import Acknowledgement, Endpoint, Tenant
+from deliveries.queries import ASKING
 from ledger.models import Operation
 from tests.receiver import Answer, Received, Receiver
 from tests.support.ledger_rows import TENANT, Planted, change, from_now, insert, plant
@@ -196,7 +197,7 @@ def test_what_somebody_else_asks_about_is_passed_over(rival: psycopg.Connection[
     with Crowd(0.0) as receiver:
         target = endpoint(receiver.url)
         theirs, ours = unknown(target), unknown(target)
-        rival.execute("SELECT pg_advisory_lock(%s, hashint8(%s))", (querying._ASKING, theirs.operation_key))
+        rival.execute("SELECT pg_advisory_lock(%s, hashint8(%s))", (ASKING, theirs.operation_key))
         assert asking.ask_all(lambda: False) == 1
     assert Operation.objects.get(operation_key=ours.operation_key).status == "succeeded"
     assert Operation.objects.get(operation_key=theirs.operation_key).status == "unknown"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from deliveries.dispatch.settling import AttemptRow, record
+from deliveries.dispatch.attempts import AttemptRow, record
 from tests.support import ledger_rows as rows
 
 pytestmark = pytest.mark.django_db

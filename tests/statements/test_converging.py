@@ -13,8 +13,8 @@ from deliveries import acknowledgements, reconcile
 from deliveries.acknowledgements import Said, Source
 from deliveries.audit import WALKS
 from deliveries.dispatch import claiming, settling
+from deliveries.dispatch.attempts import Report
 from deliveries.dispatch.claiming import Delivery, Walk
-from deliveries.dispatch.settling import Report
 from deliveries.models import Acknowledgement, Attempt
 from deliveries.transport.base import Evidence, Outcome
 from ledger import audit

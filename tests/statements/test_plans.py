@@ -75,7 +75,20 @@ PLANT = (
            until, CASE status WHEN 'unknown' THEN clock_timestamp() END
     FROM planned
     """,
-    "ANALYZE ledger_task, ledger_run, ledger_lease, ledger_operation, ledger_dispatch, deliveries_endpoint",
+    """
+    INSERT INTO deliveries_attempt
+           (operation_key, number, epoch, owner, url, started_at, verdict, classification, error)
+    SELECT operation_key, 1, 1, 'worker', '', clock_timestamp(), 'unknown', 'worker_lost', '' FROM planned
+    WHERE status <> 'prepared' OR number %% 10 = 0
+    """,
+    """
+    INSERT INTO deliveries_acknowledgement (operation_key, run_id, source, said, covers, detail, actor)
+    SELECT operation_key, run_id, 'query', 'unknown', 1, '', '' FROM planned WHERE number %% 10 = 0
+    """,
+    """
+    ANALYZE ledger_task, ledger_run, ledger_lease, ledger_operation, ledger_dispatch, deliveries_endpoint,
+            deliveries_attempt, deliveries_acknowledgement
+    """,
 )
 
 FIRST = uuid.UUID(int=0)

@@ -15,8 +15,8 @@ import pytest
 from deliveries import acknowledgements, reconcile
 from deliveries.acknowledgements import Said, Source
 from deliveries.dispatch import claiming, settling
+from deliveries.dispatch.attempts import Report
 from deliveries.dispatch.claiming import Delivery, Walk
-from deliveries.dispatch.settling import Report
 from deliveries.models import Attempt
 from deliveries.transport.base import Evidence, Outcome
 from ledger.models import Dispatch, Lease, Run

@@ -88,7 +88,12 @@ def empty() -> None:
     tables = ", ".join(connection.ops.quote_name(model._meta.db_table) for model in models)
     with unguarded(), connection.cursor() as cursor:
         cursor.execute(f"TRUNCATE {tables}")
-    Tenant.objects.create(tenant_id=DEFAULT_TENANT, name="Default")
+    restore()
+
+
+def restore() -> None:
+    """The row that a migration makes, after everything was removed."""
+    Tenant.objects.get_or_create(tenant_id=DEFAULT_TENANT, defaults={"name": "Default"})
 
 
 def silence() -> None:

@@ -161,6 +161,13 @@ def plant(
     return Planted(task_id, run_id, key, event_id, endpoint_id, digest)
 
 
+def stand_in_line(planted: Planted) -> None:
+    """It was put in line when it was accepted."""
+    change("ledger_task", {"task_id": planted.task_id}, in_line=True)
+    if queued(planted):
+        change("ledger_dispatch", {"operation_key": planted.operation_key}, in_line=True)
+
+
 def row(table: str, **key: Any) -> dict[str, Any]:
     """One whole row, by column."""
     condition = " AND ".join(f"{name} = %s" for name in key)

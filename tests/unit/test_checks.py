@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_network
+from typing import Any
+
 import pytest
 from django.core.checks import CheckMessage, run_checks
 
 from deliveries.timing import SETTLE_BUDGET_MS
-from relay.checks import Timing, check_huey, check_transactions, judge_timing
+from relay.checks import Timing, check_egress, check_huey, check_transactions, judge_timing
 
 SAFE = Timing(lease_ttl_ms=30_000, heartbeat_ms=5_000, http_timeout_ms=15_000, sweep_ms=5_000)
 
@@ -87,3 +90,20 @@ def test_a_database_that_breaks_the_ledgers_ground_rules_is_refused(
     changed = {**settings.DATABASES, "default": {**settings.DATABASES["default"], **change}}
     monkeypatch.setattr(settings, "DATABASES", changed)
     assert ids(check_transactions(None)) == [expected]
+
+
+@pytest.mark.parametrize(
+    "allow, deny, found",
+    [
+        (["10.0.0.0/8"], [], []),
+        (["0.0.0.0/0"], [], ["relay.W005"]),
+        (["169.254.0.0/16"], [], ["relay.W005"]),
+        (["0.0.0.0/0"], ["169.254.0.0/16"], []),
+    ],
+)
+def test_a_way_to_the_credentials_of_the_machine_is_warned_about(
+    settings: Any, allow: list[str], deny: list[str], found: list[str]
+) -> None:
+    settings.RELAY_EGRESS_ALLOW = tuple(map(ip_network, allow))
+    settings.RELAY_EGRESS_DENY = tuple(map(ip_network, deny))
+    assert ids(check_egress(None)) == found

@@ -12,9 +12,11 @@ from collections.abc import Iterator
 import pytest
 
 from deliveries.outcomes import ANSWERED, NOT_SENT, UNKNOWN
-from deliveries.transport.base import Outcome
-from deliveries.transport.curl import CurlTransport, ForkedTransport
+from deliveries.transport.base import ForkedTransport, Outcome
+from deliveries.transport.curl import IDLE_CONNECTIONS, CurlTransport
 from tests.receiver import Answer, Receiver
+from tests.support.sink import Sink
+from tests.support.waiting import wait_until
 from tests.transports import HEADERS, LOOPBACK, collect, request, send, until_closed
 
 
@@ -134,6 +136,43 @@ def test_the_deadline_holds_against_a_slow_drip(transport: CurlTransport) -> Non
         outcome = send(transport, receiver.url, timeout_ms=400)
     assert outcome.verdict == UNKNOWN
     assert 390 <= outcome.evidence.elapsed_ms < 1500
+
+
+def test_what_has_ended_is_not_remembered_while_one_request_takes_long(transport: CurlTransport) -> None:
+    with Sink() as sink, Receiver(lambda _: Answer(hang=True)) as receiver:
+        transport.submit(request(0, receiver.url, timeout_ms=60_000))
+        for begin in range(1, 4001, 100):
+            for key in range(begin, begin + 100):
+                transport.submit(request(key, sink.url, timeout_ms=60_000))
+            collect(transport, 100)
+        assert len(transport._deadlines._heap) < 1500
+        transport.abort([0])
+
+
+def test_connections_are_reused_while_many_others_are_in_use_and_few_are_kept_afterwards(
+    transport: CurlTransport,
+) -> None:
+    many = IDLE_CONNECTIONS * 3
+    with Sink() as sink, Sink(held=True) as slow:
+        for key in range(1, many + 1):
+            transport.submit(request(key, slow.url, timeout_ms=60_000))
+            transport.poll(0.0)
+        until = time.monotonic() + 20
+        while len(slow.requests) < many:
+            assert time.monotonic() < until
+            transport.poll(0.01)
+        for reused in (False, True, True):
+            transport.submit(request(0, sink.url))
+            (outcome,) = collect(transport, 1)
+            assert outcome.evidence.reused == reused
+        slow.let_go()
+        assert {outcome.verdict for outcome in collect(transport, many)} == {ANSWERED}
+        wait_until(
+            lambda: len(slow.connections) <= IDLE_CONNECTIONS * 2 or transport.poll(0.01),
+            10,
+            "what is not kept closed",
+        )
+        assert send(transport, slow.url).evidence.reused
 
 
 def test_a_transport_does_not_cross_a_fork(transport: CurlTransport) -> None:

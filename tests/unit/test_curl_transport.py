@@ -175,7 +175,7 @@ def test_a_receiver_that_stops_reading_has_not_been_sent_the_request(transport: 
         outcome = send(transport, receiver.url, BIG * 4, timeout_ms=500)
         assert receiver.requests == []
     assert outcome.verdict == NOT_SENT
-    assert outcome.error.startswith("No complete answer after")
+    assert outcome.error == "Its time was over before the receiver had taken all of it."
 
 
 def test_a_refusal_before_the_body_was_complete_is_not_sent_and_keeps_its_status(transport: CurlTransport) -> None:
@@ -231,6 +231,35 @@ def test_without_a_complete_head_nobody_can_say(transport: CurlTransport, answer
     assert outcome.evidence.request_complete
     assert outcome.evidence.reused == bool(before)
     assert outcome.error.endswith(".")
+
+
+@pytest.mark.parametrize(
+    ("head", "error"),
+    [
+        (b"X: 1\r\n" * 990, ""),
+        (b"X: 1\r\n" * 1010, "The response had more than 1,000 header lines."),
+        (b"X: %s\r\n" % (b"y" * 1000) * 64, ""),
+        (b"X: %s\r\n" % (b"y" * 1000) * 66, "The response head was longer than 64 KiB."),
+    ],
+)
+def test_a_response_head_has_at_most_64_kib_and_a_thousand_lines(
+    transport: CurlTransport, head: bytes, error: str
+) -> None:
+    with Receiver() as receiver:
+        receiver.answers.append(Answer(raw=b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n" + head + b"\r\n"))
+        outcome = send(transport, receiver.url)
+        assert (outcome.verdict, outcome.error) == (UNKNOWN if error else ANSWERED, error)
+        assert send(transport, receiver.url).verdict == ANSWERED
+
+
+def test_trailers_never_change_what_was_answered(transport: CurlTransport) -> None:
+    with Receiver() as receiver:
+        trailers = b"X: %s\r\n" % (b"y" * 1000) * 90
+        receiver.answers.append(
+            Answer(raw=b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n" + trailers + b"\r\n")
+        )
+        outcome = send(transport, receiver.url)
+    assert (outcome.verdict, outcome.http_status, outcome.body) == (ANSWERED, 200, b"ok")
 
 
 def test_a_2xx_before_the_request_was_complete_is_unknown(transport: CurlTransport) -> None:

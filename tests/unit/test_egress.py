@@ -7,10 +7,11 @@ from django.test import override_settings
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deliveries.egress import EgressPolicy, UrlRefused
+from deliveries.egress import EgressPolicy, UrlRefused, Why
 
 _PUBLIC = EgressPolicy()
 _LOOPBACK = EgressPolicy(allow=[ip_network("127.0.0.0/8")])
+_PRIVATE = EgressPolicy(allow=[ip_network("127.0.0.0/8"), ip_network("10.0.0.0/8")])
 
 _GOOD = [
     "https://ok.customer.com/hook",
@@ -121,6 +122,14 @@ _NOT_CALLABLE = [
 ]  # fmt: skip
 
 
+def _refused(policy: EgressPolicy, url: str) -> tuple[Why, str]:
+    with pytest.raises(UrlRefused) as caught:
+        policy.check_url(url)
+    assert caught.value.reason == str(caught.value)
+    assert caught.value.reason.endswith(".")
+    return caught.value.why, caught.value.reason
+
+
 @pytest.mark.parametrize("url", _GOOD)
 def test_an_ordinary_url_may_be_saved(url: str) -> None:
     _PUBLIC.check_url(url)
@@ -185,8 +194,19 @@ def test_an_allowed_network_opens_its_literals_and_localhost_when_saved() -> Non
             _LOOPBACK.check_url(url)
 
 
-def test_with_an_allowed_network_a_names_scheme_and_port_are_judged_when_connecting() -> None:
-    _LOOPBACK.check_url("http://hooks.customer.com:9000/")
+def test_a_name_may_lead_into_an_allowed_network_so_its_scheme_and_port_are_judged_when_connecting() -> None:
+    _PRIVATE.check_url("http://hooks.customer.com:9000/")
+
+
+def test_a_name_does_not_mean_this_machine_so_loopback_alone_opens_neither_plain_http_nor_other_ports_to_it() -> None:
+    why, reason = _refused(_LOOPBACK, "http://hooks.customer.com/")
+    assert why == Why.HTTP
+    assert reason == (
+        "The URL must start with https://: plain http is permitted only to the networks of RELAY_EGRESS_ALLOW "
+        "(127.0.0.0/8), or everywhere with RELAY_EGRESS_HTTP=on."
+    )
+    assert _refused(_LOOPBACK, "https://hooks.customer.com:9000/")[0] == Why.PORT
+    EgressPolicy(_LOOPBACK.allow, hosts=["hooks.customer.com"]).check_url("http://hooks.customer.com:9000/")
 
 
 def test_http_may_be_saved_when_the_setting_allows_it() -> None:
@@ -194,10 +214,22 @@ def test_http_may_be_saved_when_the_setting_allows_it() -> None:
 
 
 def test_the_policy_is_read_from_the_settings() -> None:
-    with override_settings(RELAY_EGRESS_ALLOW=(ip_network("10.0.0.0/8"),), RELAY_EGRESS_HTTP=True):
+    with override_settings(
+        RELAY_EGRESS_ALLOW=(ip_network("10.0.0.0/8"),),
+        RELAY_EGRESS_DENY=(ip_network("10.9.0.0/16"),),
+        RELAY_EGRESS_HOSTS=("hooks.internal",),
+        RELAY_EGRESS_HTTP=True,
+        RELAY_EGRESS_NAT64=True,
+        RELAY_EGRESS_PORTS=frozenset({3000}),
+        RELAY_OWN_LISTENERS={(None, 8000): "Relay itself"},
+    ):
         policy = EgressPolicy.from_settings()
     assert policy.allows("10.1.2.3", 9)
+    assert not policy.allows("10.9.2.3", 9)
     assert policy.allows("8.8.8.8", 80, plain=True)
+    assert policy.allows("64:ff9b::808:808", 3000)
+    assert policy.own == {(None, 8000): "Relay itself"}
+    policy.check_url("https://hooks.internal/")
     assert "10.0.0.0/8" in repr(policy)
 
 

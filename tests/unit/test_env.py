@@ -55,8 +55,57 @@ def test_naming_networks_replaces_the_default_even_with_none() -> None:
     )
 
 
+def test_what_may_be_called_is_read() -> None:
+    config = load(
+        {
+            "RELAY_EGRESS_DENY": "10.1.9.0/24",
+            "RELAY_EGRESS_HOSTS": "Hooks.internal, *.svc.cluster.local",
+            "RELAY_EGRESS_NAT64": "on",
+            "RELAY_EGRESS_PORTS": "3000, 9443",
+        }
+    )
+    assert config.egress_deny == (ip_network("10.1.9.0/24"),)
+    assert config.egress_hosts == ("hooks.internal", "*.svc.cluster.local")
+    assert config.egress_nat64
+    assert config.egress_ports == {3000, 9443}
+
+
+@pytest.mark.parametrize(
+    "environment, listening",
+    [
+        ({}, {(None, 8000)}),  # the embedded database has no port
+        ({"RELAY_PORT": "9000"}, {(None, 9000)}),
+        ({"DATABASE_URL": "postgresql://u@db.example/relay"}, {(None, 8000), (None, 5432)}),
+        ({"DATABASE_URL": "postgresql://u@10.0.0.7:6432/relay"}, {(None, 8000), (None, 6432), ("10.0.0.7", 6432)}),
+        ({"DATABASE_URL": "postgresql://u@/relay?host=/run/postgresql&port=5433"}, {(None, 8000), (None, 5433)}),
+        (
+            {"DATABASE_URL": "postgresql://u@10.0.0.7:1,[fd00::1]:2/relay"},
+            {(None, 8000), (None, 1), ("10.0.0.7", 1), (None, 2), ("fd00::1", 2)},
+        ),
+        (
+            {"DATABASE_URL": "postgresql://u@db/relay", "RELAY_MIGRATE_DATABASE_URL": "postgresql://m@db:5433/relay"},
+            {(None, 8000), (None, 5432), (None, 5433)},
+        ),
+        ({"HUEY_URL": "redis://localhost"}, {(None, 8000), (None, 6379)}),
+        ({"HUEY_URL": "rediss://:p%40w@[::1]:6380/1"}, {(None, 8000), (None, 6380), ("::1", 6380)}),
+        ({"HUEY_URL": "postgresql://u@10.0.0.9/huey"}, {(None, 8000), (None, 5432), ("10.0.0.9", 5432)}),
+    ],
+)
+def test_relay_knows_where_its_own_parts_listen(
+    environment: dict[str, str], listening: set[tuple[str | None, int]]
+) -> None:
+    config = load({"RELAY_SECRET_KEY": EXTERNAL["RELAY_SECRET_KEY"], **environment})
+    found = {(None if address is None else str(address), port) for address, port in config.own_listeners}
+    assert found == listening
+
+
 def test_a_variable_that_is_set_to_nothing_counts_as_not_set() -> None:
     assert load({"RELAY_PORT": "", "DATABASE_URL": "", "RELAY_EGRESS_HTTP": ""}) == load({})
+
+
+def test_curl_sends_unless_requests_is_asked_for() -> None:
+    assert load({}).transport == load({"RELAY_TRANSPORT": "curl"}).transport == "curl"
+    assert load({"RELAY_TRANSPORT": "requests"}).transport == "requests"
 
 
 @pytest.mark.parametrize("text, meant", [("on", True), ("TRUE", True), ("1", True), ("off", False), ("No", False)])
@@ -81,13 +130,22 @@ def test_a_switch_has_many_spellings(text: str, meant: bool) -> None:
         ("RELAY_HTTP_TIMEOUT_MS", "1.5"),
         ("RELAY_POISON_LOSSES", "0"),
         ("RELAY_POISON_LOSSES", "101"),
+        ("RELAY_TRANSPORT", "carrier pigeon"),
+        ("RELAY_TRANSPORT", "Requests"),
         ("RELAY_DISPATCHERS", "0"),
         ("RELAY_DISPATCHERS", "128"),
         ("RELAY_SWEEP_MS", "١٢٣٤"),
         ("RELAY_MAX_PAYLOAD_BYTES", "12"),
         ("RELAY_EGRESS_ALLOW", "10.0.0.1/8"),
         ("RELAY_EGRESS_ALLOW", "example.com"),
+        ("RELAY_EGRESS_DENY", "10.0.0.1/8"),
+        ("RELAY_EGRESS_HOSTS", "https://hooks.internal"),
+        ("RELAY_EGRESS_HOSTS", "shop.internal,*"),
         ("RELAY_EGRESS_HTTP", "maybe"),
+        ("RELAY_EGRESS_NAT64", "64:ff9b::/96"),
+        ("RELAY_EGRESS_PORTS", "0"),
+        ("RELAY_EGRESS_PORTS", "3000,65536"),
+        ("RELAY_EGRESS_PORTS", "3000-3010"),
         ("RELAY_PUBLIC_URL", "hooks.example.org"),
         ("RELAY_PUBLIC_URL", "https://hooks.example.org/path"),
         ("RELAY_BOOTSTRAP_PASSWORD", "1234567"),

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deliveries.outcomes import ANSWERED, NOT_SENT, ROWS, UNKNOWN, Effect, judge, retry_after_seconds
+from deliveries.outcomes import ANSWERED, EVERY_ROW, NOT_SENT, ROWS, UNKNOWN, Effect, judge, retry_after_seconds
 
 _NOW = 1_760_000_000.0
 
@@ -120,3 +120,53 @@ def test_the_words_are_those_of_the_record() -> None:
 
     assert {ANSWERED, NOT_SENT, UNKNOWN} == set(Verdict.values)
     assert {row.verdict for row in ROWS} == set(Verdict.values)
+
+
+def test_sickness_is_the_receivers_and_never_a_payloads_fault() -> None:
+    sick = {status for status in range(200, 1000) if judge(ANSWERED, status, ()).sick}
+    assert sick == {408, 425, 429, *range(500, 1000)}
+    assert judge(NOT_SENT, None, ()).sick
+    assert judge(UNKNOWN, None, ()).sick
+
+
+def test_only_a_redirect_is_tried_again_slowly() -> None:
+    assert {status for status in range(200, 1000) if judge(ANSWERED, status, ()).slow} == set(range(300, 400))
+
+
+_ABORT = (("Webhook-Delivery", "abort-message"),)
+
+
+def test_an_event_that_the_receiver_aborts_is_never_tried_again_and_an_ambiguous_answer_proves_no_more() -> None:
+    for status in range(200, 1000):
+        plain, aborted = judge(ANSWERED, status, ()), judge(ANSWERED, status, _ABORT)
+        if plain.effect is Effect.ACCEPTED:
+            assert aborted == plain, "beside an acceptance it means nothing"
+            continue
+        assert aborted.no_more, status
+        assert aborted.effect is (Effect.AMBIGUOUS if plain.effect is Effect.AMBIGUOUS else Effect.FINAL), status
+        assert aborted.disable_endpoint == plain.disable_endpoint, status
+
+
+@pytest.mark.parametrize("verdict", [NOT_SENT, UNKNOWN])
+def test_an_acceptance_that_came_too_early_aborts_nothing(verdict: str) -> None:
+    assert judge(verdict, 204, _ABORT) == judge(verdict, 204, ())
+
+
+def test_what_a_receiver_asks_for_may_stand_in_several_fields() -> None:
+    both = judge(ANSWERED, 403, (("webhook-delivery", "disable"), ("x", "y"), ("Webhook-Delivery", " Abort-Message ")))
+    assert both.effect is Effect.FINAL
+    assert both.no_more
+    assert both.disable_endpoint
+
+
+def test_an_endpoint_that_says_so_has_accepted_with_a_409() -> None:
+    said = judge(ANSWERED, 409, _ABORT, conflict_accepts=True)
+    assert (said.classification, said.effect, said.no_more) == ("accepted", Effect.ACCEPTED, False)
+    assert judge(NOT_SENT, 409, (), conflict_accepts=True).effect is Effect.NOT_TAKEN
+    for status in {*range(200, 1000)} - {409}:
+        assert judge(ANSWERED, status, (), conflict_accepts=True) == judge(ANSWERED, status, ())
+
+
+def test_a_classification_has_one_effect() -> None:
+    effects = {row.classification: row.effect for row in EVERY_ROW}
+    assert all(effects[row.classification] is row.effect for row in EVERY_ROW)

@@ -55,7 +55,7 @@ def deliver(url: str, body: bytes) -> Answer:
 
 def ask(url: str, operation: str = OPERATION, **changed: str) -> Answer:
     """Ask as Relay does; `changed` are headers that somebody changed on the way."""
-    headers = dict(querying._signed({"operation": operation}, signing.secret_bytes(SECRET), int(time.time())))
+    headers = dict(querying._signed({"operation": operation}, (signing.key_of(SECRET),), int(time.time())))
     headers |= {name.replace("_", "-"): value for name, value in changed.items()}
     return fetch("GET", url, tuple(headers.items()), timeout_ms=5000, policy=LOOPBACK)
 
@@ -79,9 +79,45 @@ def test_the_documented_receiver_tells_what_was_signed_and_nothing_else(receiver
 
 
 def test_the_documented_lines_verify_a_question_with_the_public_library() -> None:
-    headers = dict(querying._signed({"operation": OPERATION}, signing.secret_bytes(SECRET), int(time.time())))
+    headers = dict(querying._signed({"operation": OPERATION}, (signing.key_of(SECRET),), int(time.time())))
     names: dict[str, Any] = {"headers": headers, "Webhook": Webhook}
     for block in re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(), re.DOTALL):
         if "def key_for" in block or "question = " in block:
             exec(block.replace("whsec_…", SECRET), names)  # noqa: S102 - our own documentation
     assert names["operation"] == OPERATION
+
+
+def documented(function: str) -> Any:
+    """A function as it stands there."""
+    names: dict[str, Any] = {}
+    for block in re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(), re.DOTALL):
+        if f"def {function}(" in block:
+            exec(block, names)  # noqa: S102 - our own documentation
+    return names[function]
+
+
+def test_the_documented_lines_for_public_keys_verify_deliveries_and_questions_and_nothing_else() -> None:
+    verify = documented("verify_public")
+    key, other = (signing.key_of(signing.new_secret(signing.Signature.V1A)) for _ in range(2))
+    shared, body, now = signing.key_of(SECRET), '{"name":"žluťoučký"}'.encode(), int(time.time())
+    headers = {"webhook-id": "evt_1", "webhook-timestamp": str(now)}
+    headers["webhook-signature"] = signing.sign_with_each((shared, other, key), "evt_1", now, body)
+    verify(key.public, headers, body)
+    verify(other.public, headers, body)
+    for public, changed in ((key.for_questions().public, body), (key.public, body + b" ")):
+        with pytest.raises(ValueError, match="not signed"):
+            verify(public, headers, changed)
+    headers["webhook-timestamp"] = str(now - 400)
+    headers["webhook-signature"] = key.sign("evt_1", now - 400, body)
+    with pytest.raises(ValueError, match="too old"):
+        verify(key.public, headers, body)
+    question = dict(querying._signed({"operation": OPERATION}, (key,), now))
+    verify(key.for_questions().public, question, question["relay-question"].encode())
+    with pytest.raises(ValueError, match="not signed"):
+        verify(key.public, question, question["relay-question"].encode())
+
+
+def test_the_documented_key_for_acknowledgements_of_a_pair_is_the_one_that_relay_takes() -> None:
+    secret = signing.new_secret(signing.Signature.V1A)
+    made = documented("key_for_acknowledgements")(secret)
+    assert signing.secret_bytes(made) == signing.key_of(secret).derived(signing.ACKNOWLEDGEMENT)

@@ -59,3 +59,11 @@ def test_counting_starts_at_one() -> None:
 def test_a_try_that_would_come_after_the_maximum_age_is_not_made() -> None:
     assert within_age(3600.0, 3600.0, 2)
     assert not within_age(3600.0, 3601.0, 2)
+
+
+def test_a_slow_one_waits_for_the_longest_step_each_time_and_has_no_more_tries_than_others() -> None:
+    def slow(made: int) -> float | None:
+        return delay_seconds((5, 600, 60), made, jitter=0.0, rng=Random(1), slow=True)
+
+    assert [slow(made) for made in range(1, 5)] == [600.0, 600.0, 600.0, None]
+    assert delay_seconds((), 1, jitter=0.0, rng=Random(1), slow=True) is None

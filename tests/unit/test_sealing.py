@@ -5,7 +5,7 @@ from django.test import override_settings
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deliveries.sealing import SealBroken, seal, unseal
+from deliveries.sealing import SealBroken, key_id_of, key_ids, seal, unseal
 
 _ROW = "endpoint:0199a0b2-0000-7000-8000-000000000001"
 _ONE, _TWO = "first key of the tests " + "1" * 40, "second key of the tests " + "2" * 40
@@ -68,3 +68,28 @@ def test_a_cut_token_of_the_right_key_does_not_open() -> None:
         key_id = seal("x", _ROW).partition(".")[0]
         with pytest.raises(SealBroken, match="cut short"):
             unseal(f"{key_id}.AAAA", _ROW)
+
+
+def test_the_ring_names_its_keys_with_the_one_that_seals_first() -> None:
+    with with_one:
+        (one,) = key_ids()
+        assert key_id_of(seal("whsec_secret", _ROW)) == one
+    with rotated:
+        two, former = key_ids()
+        assert former == one
+        assert key_id_of(seal("whsec_secret", _ROW)) == two
+
+
+@pytest.mark.parametrize(
+    "text", ["", ".", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "0.AAAA", "0123456789ab", "g" * 13]
+)
+def test_what_is_no_token_names_no_key(text: str) -> None:
+    assert key_id_of(text) == ""
+
+
+def test_a_token_of_one_purpose_does_not_open_for_another_of_the_same_row() -> None:
+    with with_one:
+        token = seal("PEM", f"{_ROW}:client_key")
+        for other in (_ROW, f"{_ROW}:auth", f"{_ROW}:headers"):
+            with pytest.raises(SealBroken):
+                unseal(token, other)

@@ -57,10 +57,10 @@ def test_a_complete_answer_is_answered_whatever_it_says(status: int) -> None:
 
 def test_the_receiver_gets_exactly_the_request_that_was_given() -> None:
     with Receiver(lambda _: Answer(body=b"{}")) as receiver:
-        assert get(receiver.url + "a/b?c=%20d&e=%7Ef").body == b"{}"
+        assert get(receiver.url + "a/../b?c=%20d&e=%7ef").body == b"{}"
         post(receiver.url + "x")
     asked, posted = receiver.requests
-    assert (asked.method, asked.path, asked.body) == ("GET", "/a/b?c=%20d&e=%7Ef", b"")
+    assert (asked.method, asked.path, asked.body) == ("GET", "/a/../b?c=%20d&e=%7ef", b"")
     assert (posted.method, posted.path, posted.body) == ("POST", "/x", BODY)
     always = {
         "host": f"127.0.0.1:{receiver.port}",
@@ -225,7 +225,6 @@ def test_a_refusal_before_the_body_was_complete_is_not_sent_and_keeps_its_status
         ("http://127.0.0.1/", (("X-A", "1\r\nX-B: 2"),), "printable ASCII"),
         ("http://127.0.0.1/", (("X-A", "1\n"),), "printable ASCII"),
         ("http://127.0.0.1/", (("Host", "elsewhere"),), "set by the transport"),
-        ("http://127.0.0.1/", (("X-A", "1"), ("x-a", "2")), "named twice"),
     ],
 )
 def test_what_may_not_be_sent_is_refused_before_anything_is_opened(

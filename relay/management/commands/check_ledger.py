@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from django.conf import settings
-from django.core.management.base import CommandError
+from django.core.management.base import BaseCommand, CommandError
 from django.db import Error as DatabaseError
 from django.utils.dateparse import parse_date, parse_datetime
 
@@ -34,7 +34,7 @@ class Command(DatabaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--json", action="store_true", help="print one JSON object")
-        parser.add_argument("--batch", type=_positive, default=BATCH, help="rows per statement (%(default)s)")
+        parser.add_argument("--batch", type=positive, default=BATCH, help="rows per statement (%(default)s)")
         parser.add_argument("--since", type=_time, help="only what was made since: 2027-01-31 or 2027-01-31T12:00:00Z")
 
     def execute(self, *args: Any, **options: Any) -> str | None:
@@ -93,7 +93,7 @@ class Command(DatabaseCommand):
 class Progress:
     """Tells how far it is, now and then. A table that two walks go through counts twice."""
 
-    def __init__(self, command: Command, expected: int | None) -> None:
+    def __init__(self, command: BaseCommand, expected: int | None) -> None:
         self.rows = 0
         self._command, self._expected = command, expected
         self._began = self._told = time.monotonic()
@@ -117,7 +117,7 @@ class Progress:
         self._command.stderr.write(said, self._command.style.NOTICE)
 
 
-def _positive(text: str) -> int:
+def positive(text: str) -> int:
     if not text.isascii() or not text.isdigit() or not 0 < int(text) < 2**31:
         raise ArgumentTypeError("it must be a whole number above 0")
     return int(text)

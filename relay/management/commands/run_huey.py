@@ -18,6 +18,7 @@ log = logging.getLogger("relay.dispatch")
 
 class Command(PlainChecks, run_huey.Command):  # type: ignore[misc]
     help = "Run Huey's consumer: the dispatchers and every other background task. SIGINT and SIGTERM drain it."
+    looks_into_the_database = True
 
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)

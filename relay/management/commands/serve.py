@@ -10,6 +10,7 @@ from relay.commands import PlainChecks
 
 class Command(PlainChecks):
     help = "Run the web server on RELAY_HOST and RELAY_PORT, and nothing else."
+    looks_into_the_database = True
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
