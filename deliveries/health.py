@@ -127,7 +127,7 @@ class Watch:
         else:
             news.failed += first
             news.ended_accepted = False
-            news.error = error[:LONGEST_ERROR] or judgement.classification
+            news.error = error[:LONGEST_ERROR]
         news.urgent = self._urgent = True
 
     def write(self, *, at_once: bool = False, last: bool = False) -> None:

@@ -13,6 +13,7 @@ from deliveries.dispatch.attempts import Report, storable
 from deliveries.health import Watch
 from deliveries.models import Endpoint
 from deliveries.outcomes import Judgement
+from deliveries.transport.base import Outcome
 
 
 def tell_endpoints(told: Iterable[tuple[Endpoint, Judgement]]) -> None:
@@ -56,6 +57,11 @@ def watched(watch: Watch, judged: Iterable[tuple[Report, Judgement | None]]) -> 
         if report.outcome is not None and judgement is not None:
             delivery = report.delivery
             watch.saw(
-                delivery.endpoint.endpoint_id, judgement, error=storable(report.outcome.error),
+                delivery.endpoint.endpoint_id, judgement, error=_said(report.outcome),
                 first=delivery.claim.attempts == 1, probing=delivery.probing,
             )  # fmt: skip
+
+
+def _said(outcome: Outcome) -> str:
+    """One sentence for who asks what is wrong with the endpoint."""
+    return storable(outcome.error) or f"The receiver answered {outcome.http_status}."

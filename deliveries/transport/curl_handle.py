@@ -107,6 +107,7 @@ class Handle:
             (pycurl.NOSIGNAL, 1),
             (pycurl.PROTOCOLS, pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS),
             (pycurl.FOLLOWLOCATION, 0),
+            (pycurl.PATH_AS_IS, 1),  # `/a/../b` goes out as it was saved
             (pycurl.PROXY, ""),  # proxies of the environment would resolve names and connect past the guard
             (pycurl.NETRC, 0),
             (_DISALLOW_USERNAME_IN_URL, 1),

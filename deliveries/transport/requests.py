@@ -27,8 +27,8 @@ from deliveries.transport.single import Answer, exchange, prepare, told
 from deliveries.transport.single_trace import Trace
 
 THREADS = 256
-"""Requests that are on the wire at once, a thread each: as many as a dispatcher holds, so that none of its own waits; one
-that is on its way costs about 40 kB. What exceeds it waits its turn, while its deadline runs."""
+"""Requests that are on the wire at once, a thread each: as many as a dispatcher holds, so that none of its own waits.
+One that is on its way costs about 40 kB. What exceeds it waits its turn, while its deadline runs."""
 STOP_S = 5.0
 """How long a thread whose connection was cut may take to notice. It takes a moment: nothing is left to wait for."""
 _OVERDUE = "Its time was over before it was sent."

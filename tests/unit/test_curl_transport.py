@@ -43,9 +43,9 @@ def test_a_complete_answer_is_answered_whatever_it_says(transport: CurlTransport
 
 def test_the_receiver_gets_exactly_the_request_that_was_given(transport: CurlTransport) -> None:
     with Receiver() as receiver:
-        send(transport, receiver.url + "a/b?c=%20d", headers=(*HEADERS, ("x-empty", "")))
+        send(transport, receiver.url + "/a/../b?c=%7e&d=%C3%A9", headers=(*HEADERS, ("x-empty", "")))
     (received,) = receiver.requests
-    assert (received.method, received.path, received.body) == ("POST", "/a/b?c=%20d", BODY)
+    assert (received.method, received.path, received.body) == ("POST", "//a/../b?c=%7e&d=%C3%A9", BODY)
     assert received.headers == {
         "host": f"127.0.0.1:{receiver.port}",
         "accept": "*/*",

@@ -43,6 +43,8 @@ def told(**lists: Any) -> list[str]:
             operation_id=schemas.OPERATION,
             attempts=1,
             quarantined=False,
+            in_line=False,
+            holds_line=False,
             **DUE,
             **{**nothing, **lists},
         )
@@ -53,7 +55,8 @@ def unknown(**changes: Any) -> schemas.Operation:
     known: dict[str, Any] = {
         "id": schemas.OPERATION, "status": "unknown", "revision": 2, "run_id": RUN, "delivery_id": schemas.DELIVERY,
         "event_id": schemas.EVENT, "endpoint_id": schemas.ENDPOINT, "step_id": "deliver", "effect_version": 1,
-        "tool": "webhook", "attempts": 1, "losses": 1, "quarantined": False, "dispatch_owner": None,
+        "tool": "webhook", "attempts": 1, "losses": 1, "quarantined": False, "holds_line": False,
+        "dispatch_owner": None,
         "dispatch_until": None, "ambiguous": True, "unknown_since": at(31), "retry_until": None,
         "first_dispatched_at": at(1), "dispatched_at": at(1), "remote_id": None, "result": None, "resolutions": [],
         "acknowledgements": [], "attempt_records": [lost()], **DUE,
