@@ -257,7 +257,7 @@ class Dispatch(LedgerModel):
     class Meta(LedgerModel.Meta):
         db_table = "ledger_dispatch"
         indexes = (
-            models.Index(fields=("endpoint_id", "in_line", "due_at"), name="dispatch_due"),
+            models.Index(fields=("endpoint_id", "in_line", "due_at", "operation"), name="dispatch_due"),
             models.Index(fields=("endpoint_id", "operation"), name="dispatch_line", condition=Q(in_line=True)),
             models.Index(fields=("until",), name="dispatch_held", condition=Q(until__isnull=False)),
             models.Index(fields=("operation",), name="dispatch_unknown", condition=Q(unknown_since__isnull=False)),

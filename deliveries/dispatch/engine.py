@@ -64,6 +64,7 @@ class Engine:
         self._away = False  # the database did not answer the last time
         self._given_up: set[int] = set()  # sent, not to be settled by us, and perhaps still claimed in our name
         self._awaiting_token = False
+        self._stopping: Callable[[], bool] = lambda: False
         self._look_at = 0.0  # when to look for due work again
         self._renew_at = time.monotonic() + limits.heartbeat_ms / 1000
 
@@ -221,6 +222,7 @@ class Engine:
         `hand_over` is called before the drain, which lasts as long as the slowest receiver: others claim meanwhile.
         A process that is `orphaned` waits for no database: whoever ended its parent has most likely ended that too.
         """
+        self._stopping = stopping
         try:
             while time.monotonic() < until and not stopping():
                 self._turn(claiming=True, tick=tick)
@@ -256,6 +258,8 @@ class Engine:
                 self._look_at = 0.0
             if claiming:
                 self.claim()
+                if self._stopping():
+                    return  # it is given back
             self.send()
             self._serve(self._patience(), self.wake() if claiming else None)
             self.renew()

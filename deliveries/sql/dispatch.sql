@@ -3,7 +3,8 @@
 -- name: pick_due
 -- Walk endpoints in key order from where this dispatcher's last walk ended, one index seek each; keep those that are
 -- open and have something due; divide the batch among them. Of each endpoint only the first rows up to its window are
--- looked at, in flight or not, so that its window holds exactly however many dispatchers there are; among the free ones
+-- looked at, in flight or not, so that its window holds exactly however many dispatchers there are (and by their keys,
+-- where several are due at the same moment: they must be the same rows each time); among the free ones
 -- each dispatcher begins with its own share, so that two do not queue for the same rows.
 -- Of those in line only the first of its endpoint is sent, which is one seek more, and while that one waits for its
 -- time or is in flight its line is not due. What is not in line does not wait for it.
@@ -73,7 +74,7 @@ WITH RECURSIVE walk (endpoint_id, in_line, due_at, step) AS (
              FROM (SELECT dispatch.operation_key, dispatch.due_at, dispatch.until FROM ledger_dispatch AS dispatch
                    WHERE dispatch.endpoint_id = allowed.endpoint_id AND NOT dispatch.in_line
                      AND dispatch.due_at <= (SELECT clock_timestamp())
-                   ORDER BY dispatch.due_at LIMIT allowed.in_flight) AS head
+                   ORDER BY dispatch.due_at, dispatch.operation_key LIMIT allowed.in_flight) AS head
              WHERE head.until IS NULL
              -- Hashed: keys are dealt out to endpoints in turn, so that those of one are often all odd, or all even.
              ORDER BY (hashint8(head.operation_key) & 2147483647) %% %(dispatchers)s::int <> %(number)s::int

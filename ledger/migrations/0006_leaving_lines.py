@@ -13,7 +13,7 @@ class Migration(migrations.Migration):
         ),
         migrations.AddIndex(
             model_name="dispatch",
-            index=models.Index(fields=["endpoint_id", "in_line", "due_at"], name="dispatch_due"),
+            index=models.Index(fields=["endpoint_id", "in_line", "due_at", "operation"], name="dispatch_due"),
         ),
         migrations.AlterField(
             model_name="resolution",

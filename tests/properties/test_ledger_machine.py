@@ -208,7 +208,7 @@ class Ledger(RuleBasedStateMachine):
         free = seen["status"] == "unknown" and seen["dispatch_owner"] is None and seen["losses"] < 2
         assert bool(scheduled) is (free and age == 0 and self.before.run[seen["run_id"]]["status"] != "cancelled")
 
-    @rule(pick=picks, age=ages, decision=st.sampled_from(Decision))
+    @rule(pick=picks, age=ages, decision=st.sampled_from([Decision.SUCCEEDED, Decision.FAILED, Decision.RETRY]))
     def resolve(self, pick: int, age: int, decision: Decision) -> None:
         self.statement, seen = "unknown.resolve", self.any_operation(pick)
         answer = unknown.resolve(
