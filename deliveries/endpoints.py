@@ -6,7 +6,7 @@ secret is taken in the plain and stored sealed; nothing here gives it back.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypedDict
 from uuid import UUID
 
@@ -42,7 +42,12 @@ __all__ = [
 ]
 
 
-_SEALED = {"auth_sealed", "secret_headers_sealed", "client_key_sealed"}
+_SEALED: dict[str, Callable[[Endpoint], object]] = {
+    "auth_sealed": authorization.secret_of,
+    "secret_headers_sealed": authorization.secret_headers,
+    "client_key_sealed": authorization.client_key,
+}
+"""What opens each sealed column that is changed here."""
 
 
 class Changes(TypedDict, total=False):
@@ -133,8 +138,8 @@ def update(tenant_id: str, endpoint_id: UUID, changes: Changes) -> Endpoint | No
         if stored.get("url", row.url) != row.url:
             stored["blocked_until"] = None  # it was another receiver that asked for a pause, or was sick
             health.reset(endpoint_id)
-        if _SEALED & stored.keys():
-            stored["blocked_until"] = None  # it may have waited for an access token, or for a secret that opens
+        if _lacked(row, stored):
+            stored["blocked_until"] = None
         found.update(**stored, updated_at=Clock())
         return found.first()
 
@@ -156,6 +161,24 @@ def delete(tenant_id: str, endpoint_id: UUID) -> bool:
 def living(tenant_id: str) -> QuerySet[Endpoint]:
     """The tenant's endpoints that were not deleted."""
     return Endpoint.objects.filter(tenant_id=tenant_id, deleted_at=None)
+
+
+def _lacked(row: Endpoint, stored: Mapping[str, Any]) -> bool:
+    """Whether a pause of the endpoint may have been for want of what `stored` changes, and not the receiver's wish.
+
+    A row does not say why it is paused. One of which every secret opens has waited for none; but one that had an access
+    token to fetch may have waited for that or for its receiver, and there is no telling: it is tried at once, and a
+    receiver that still wants its pause says so again.
+    """
+    if "auth_sealed" in stored and (row.auth or {}).get("kind") == auth.OAUTH2:
+        return True
+    for column in _SEALED.keys() & stored.keys():
+        if getattr(row, column):
+            try:
+                _SEALED[column](row)
+            except SealBroken:
+                return True
+    return False
 
 
 def _signing_secret(text: Any, signature: Any) -> tuple[str, tuple[Problem, ...]]:

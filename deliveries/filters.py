@@ -13,14 +13,16 @@ A filter is a JSON value, read beside the payload:
 A member that is not there matches nothing but `$exists: false`, `$ne` and `$nin`. Values of different types are unequal
 and in no order. An object cannot mix operators with names; a member whose name begins with `$` cannot be named.
 
-Judging is bounded: there are no regular expressions, and it stops after `STEPS`. What could not be judged is passed: an
-event too many is a nuisance, an event that was dropped is a loss.
+Judging is bounded: there are no regular expressions, and it stops after `STEPS` for all of a submission. What could not
+be judged is passed: an event too many is a nuisance, an event that was dropped is a loss.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Mapping
+from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
@@ -28,10 +30,18 @@ LONGEST = 8_192
 """Characters of a filter as JSON."""
 DEEPEST = 16
 MOST_NODES = 200
+LONGEST_NUMBER, LARGEST = 40, 1e16
+"""Characters of a number that is written out, and the bound of one with a fraction or an exponent."""
 STEPS = 200_000
-"""Comparisons in one judgement."""
+"""Comparisons in all judgements of one submission."""
 
 _MISSING = object()
+_NO_NUMBER = (
+    "{} is no number for a filter: written out it may have at most 40 characters, and one with a fraction or an "
+    "exponent must be below 1e16."
+)
+
+log = logging.getLogger("relay.filters")
 
 
 class FilterRefused(ValueError):
@@ -42,8 +52,8 @@ class _TooLong(Exception):
     """The judgement took more than `STEPS`."""
 
 
-class _Steps:
-    """How many comparisons a judgement may still make."""
+class Steps:
+    """How many comparisons may still be made: for all events and filters of one submission together."""
 
     __slots__ = ("left",)
 
@@ -56,18 +66,45 @@ class _Steps:
             raise _TooLong
 
 
-Matcher = Callable[[Any, _Steps], bool]
+Matcher = Callable[[Any, Steps], bool]
 
 
 def check(wanted: Any) -> None:
     """`FilterRefused` unless `wanted` is a filter: a JSON value of the form above, within the limits."""
     try:
-        text = json.dumps(wanted, allow_nan=False)
+        text = json.dumps(wanted, allow_nan=False, ensure_ascii=False)
     except (TypeError, ValueError, RecursionError):
         raise FilterRefused("A filter is a JSON value, not nested too deeply.") from None
     if "\\u0000" in text:
         raise FilterRefused("A filter may not hold a NUL character.")
-    _compiled(text)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise FilterRefused("A filter may not hold half a surrogate pair.") from None
+    if written_length(wanted) > LONGEST:
+        raise FilterRefused(f"The filter is longer than {LONGEST} characters.")
+    _compile(text)
+
+
+def written_length(wanted: Any) -> int:
+    """Characters of a filter as the database writes it, or a few more; `FilterRefused` for a number that is too long.
+
+    It writes numbers out: 1e300 has 301 digits there.
+    """
+    if isinstance(wanted, dict):
+        return 2 + sum(len(json.dumps(name)) + 4 + written_length(member) for name, member in wanted.items())
+    if isinstance(wanted, list):
+        return 2 + sum(2 + written_length(element) for element in wanted)
+    if isinstance(wanted, int | float) and not isinstance(wanted, bool):
+        if isinstance(wanted, float) and abs(wanted) >= LARGEST:
+            raise FilterRefused(_NO_NUMBER.format(str(wanted)[:40]))
+        length = len(format(Decimal(repr(wanted)), "f")) if isinstance(wanted, float) else wanted.bit_length() // 4 + 1
+        if isinstance(wanted, int) and length < LONGEST:
+            length = len(str(wanted))
+        if length > LONGEST_NUMBER:
+            raise FilterRefused(_NO_NUMBER.format(str(wanted)[:40] if length < LONGEST else "A number"))
+        return length
+    return len(json.dumps(wanted))
 
 
 class Payload:
@@ -80,20 +117,28 @@ class Payload:
         except (RecursionError, ValueError):
             self._readable = False  # JSON that Python does not read: nested by the thousand, or with endless numbers
 
-    def passes(self, wanted: str) -> bool:
-        """Whether it is for an endpoint with this filter: JSON, and one that `check` has let through."""
+    def passes(self, wanted: str, steps: Steps) -> bool:
+        """Whether it is for an endpoint with this filter, which is JSON. What takes more than what is left of `steps`
+        passes, and so does everything where the filter cannot be read."""
         if not self._readable:
             return True
         try:
-            return _compiled(wanted)(self._value, _Steps())
+            return _matcher(wanted)(self._value, steps)
         except (_TooLong, RecursionError):
             return True
 
 
 @lru_cache(maxsize=1024)
-def _compiled(text: str) -> Matcher:
-    if len(text) > LONGEST:
-        raise FilterRefused(f"The filter is longer than {LONGEST} characters.")
+def _matcher(text: str) -> Matcher:
+    """What judges by a filter that is there, however it came there."""
+    try:
+        return _compile(text)
+    except (FilterRefused, ValueError, RecursionError) as unreadable:
+        log.warning("a filter cannot be read, and everything passes it: %s", str(unreadable)[:200])
+        return lambda value, steps: True
+
+
+def _compile(text: str) -> Matcher:
     wanted = json.loads(text)
     if not isinstance(wanted, dict) or not wanted:
         raise FilterRefused("A filter is an object with at least one member name or operator.")
@@ -152,7 +197,7 @@ def _not(matcher: Matcher) -> Matcher:
 
 
 def _member(name: str, matcher: Matcher) -> Matcher:
-    def match(value: Any, steps: _Steps) -> bool:
+    def match(value: Any, steps: Steps) -> bool:
         steps.take()
         return matcher(value.get(name, _MISSING) if isinstance(value, dict) else _MISSING, steps)
 
@@ -160,13 +205,19 @@ def _member(name: str, matcher: Matcher) -> Matcher:
 
 
 def _any_element(matcher: Matcher) -> Matcher:
-    def match(value: Any, steps: _Steps) -> bool:
-        return isinstance(value, list) and any(matcher(element, steps) for element in value)
+    def match(value: Any, steps: Steps) -> bool:
+        if not isinstance(value, list):
+            return False
+        for element in value:
+            steps.take()
+            if matcher(element, steps):
+                return True
+        return False
 
     return match
 
 
-def _same(one: Any, other: Any, steps: _Steps) -> bool:
+def _same(one: Any, other: Any, steps: Steps) -> bool:
     """JSON's equality: true is not 1, members have no order, and what is not there equals nothing."""
     steps.take()
     if isinstance(one, bool) or isinstance(other, bool):
@@ -196,7 +247,7 @@ def _ordered(holds: Callable[[Any, Any], bool]) -> Callable[[Any], Matcher]:
             raise FilterRefused("takes a number or a text.")
         kinds: Any = str if isinstance(given, str) else int | float
 
-        def match(value: Any, steps: _Steps) -> bool:
+        def match(value: Any, steps: Steps) -> bool:
             steps.take()
             return not isinstance(value, bool) and isinstance(value, kinds) and holds(value, given)
 
@@ -210,7 +261,7 @@ def _text(holds: Callable[[str, str], bool]) -> Callable[[Any], Matcher]:
         if not isinstance(given, str):
             raise FilterRefused("takes a text.")
 
-        def match(value: Any, steps: _Steps) -> bool:
+        def match(value: Any, steps: Steps) -> bool:
             steps.take()
             return isinstance(value, str) and holds(value, given)
 
@@ -220,7 +271,7 @@ def _text(holds: Callable[[str, str], bool]) -> Callable[[Any], Matcher]:
 
 
 def _contains(given: Any) -> Matcher:
-    def match(value: Any, steps: _Steps) -> bool:
+    def match(value: Any, steps: Steps) -> bool:
         steps.take()
         if isinstance(value, str):
             steps.left -= len(value) // 64

@@ -50,6 +50,8 @@ class _News:
     sick: int = 0
     sick_tail: int = 0
     accepted: int = 0
+    accepted_at: float = 0.0  # monotonic seconds
+    probe: bool | None = None  # whether the last try of one whose breaker was not closed found it well
     failed: int = 0
     ended_accepted: bool = True
     error: str = ""
@@ -104,12 +106,17 @@ class Watch:
         self._next = 0.0
         self._last = 0.0
 
-    def saw(self, endpoint_id: UUID, judgement: Judgement, *, error: str, first: bool, probing: bool) -> None:
-        """Take note of an attempt that was settled. `first`: it was its delivery's first; `probing`: the breaker of its
-        endpoint was not closed when it was claimed, and waits for what came of it."""
+    def saw(
+        self, endpoint_id: UUID, judgement: Judgement, *, error: str, first: bool, probing: bool, at: float
+    ) -> None:
+        """Take note of an attempt that was settled and had ended `at` (monotonic seconds). `first`: it was its
+        delivery's first; `probing`: the breaker of its endpoint was not closed when it was claimed, and waits for what
+        came of it: of this attempt, and of no other that was in flight."""
         news = self._news.get(endpoint_id)
         if news is None:
             news = self._news[endpoint_id] = _News()
+        if probing:
+            news.probe = not judgement.sick
         if judgement.sick:
             news.sick += 1
             news.sick_tail += 1
@@ -120,6 +127,7 @@ class Watch:
             news.sick_tail = 0
         if judgement.effect is Effect.ACCEPTED:
             news.accepted += 1
+            news.accepted_at = at
             news.failed = 0
             news.ended_accepted = True
             if not probing:
@@ -152,7 +160,8 @@ class Watch:
                     "the breaker of %s is open until %s (time %d in a row)", name, recorded.open_until, recorded.opens
                 )
             elif recorded.move == "close":
-                log.info("the breaker of %s is closed: it answers again", name)
+                why = "it answers again" if settings.RELAY_BREAKER_FAILURES else "breakers are switched off"
+                log.info("the breaker of %s is closed: %s", name, why)
         for recorded in told:  # the others are held by somebody else at this moment: next time
             del self._news[recorded.endpoint_id]
             self._written[recorded.endpoint_id] = now
@@ -174,7 +183,7 @@ def _record(due: dict[UUID, _News]) -> list[_Recorded]:
 
 
 def _said(due: dict[UUID, _News]) -> list[_Recorded]:
-    told = sorted(due.items())
+    told, now = sorted(due.items()), time.monotonic()
     return DELIVERIES["endpoint_state.record"].rows(
         _Recorded,
         {
@@ -183,6 +192,8 @@ def _said(due: dict[UUID, _News]) -> list[_Recorded]:
             "sick": [news.sick for _, news in told],
             "sick_tails": [news.sick_tail for _, news in told],
             "accepted": [news.accepted for _, news in told],
+            "accepted_ago_ms": [1000 * (now - news.accepted_at) if news.accepted else None for _, news in told],
+            "probes": [news.probe for _, news in told],
             "failed": [news.failed for _, news in told],
             "ended_accepted": [news.ended_accepted for _, news in told],
             "errors": [news.error for _, news in told],

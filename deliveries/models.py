@@ -180,7 +180,7 @@ class EndpointState(LedgerModel):
     window_failed = models.IntegerField(db_default=0)
     window_total = models.IntegerField(db_default=0)
     failing_since = models.DateTimeField(null=True, blank=True, help_text="Nothing was accepted since.")
-    failing_count = models.IntegerField(db_default=0, help_text="Attempts that failed since.")
+    failing_count = models.IntegerField(db_default=0, help_text="Deliveries that failed since.")
     warned_at = models.DateTimeField(null=True, blank=True, help_text="When it was said that it will be disabled.")
     accepted_at = models.DateTimeField(null=True, blank=True)
     failed_at = models.DateTimeField(null=True, blank=True)

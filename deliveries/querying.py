@@ -1,7 +1,8 @@
 """Asking a receiver what became of an operation whose outcome is unknown, and settling it by the answer.
 
 One question is a GET of the endpoint's `query_url`. What is asked is in the header `relay-question`, and what is signed
-is that header's text, with a key that signs questions only. It is three steps: `prepare` reads and
+is that header's text, with a key that signs questions only. Beside that it brings what a delivery to the endpoint
+brings: its client certificate always, the rest to the server of its `url` only. It is three steps: `prepare` reads and
 locks, `Question.ask` is HTTP and nothing else, `conclude` records the answer and settles what it proves. No transaction
 is open, and no row is locked, while HTTP is in flight; the session that prepared keeps an advisory lock, so that nobody
 else asks about the same operation at the same time, and its connection is idle meanwhile.
@@ -26,17 +27,18 @@ from enum import StrEnum
 from typing import Any
 from urllib.parse import unquote_plus, urlencode
 
-from deliveries import acknowledgements, ids, rotation, signing
+from deliveries import acknowledgements, authorization, ids, rotation, signing
 from deliveries.acknowledgements import Said, Source
 from deliveries.dispatch.limits import Limits
-from deliveries.dispatch.wire import user_agent
+from deliveries.dispatch.tokens import TokenAwaited, TokenDelayed, TokenRefused
+from deliveries.dispatch.wire import authorized, user_agent
 from deliveries.egress import EgressPolicy
 from deliveries.models import Endpoint
 from deliveries.outcomes import ANSWERED
 from deliveries.queries import ASKING, DELIVERIES
 from deliveries.sealing import SealBroken
 from deliveries.signing import BadSecret, Key
-from deliveries.transport.base import Headers
+from deliveries.transport.base import PUBLIC, Headers, Refused, Tls, target_of
 from deliveries.transport.single import Answer, fetch
 from ledger import identity
 from ledger.statements import in_transaction
@@ -76,6 +78,8 @@ class NotAsked(StrEnum):
     """Its endpoint has no `query_url`, or was deleted."""
     BEING_ASKED = "being_asked"
     """Somebody else is asking about it at this moment."""
+    NO_TOKEN = "no_token"  # noqa: S105 - a reason
+    """Its receiver wants an access token, and this process has none yet: it is being fetched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +140,7 @@ class Question:
     url: str
     headers: Headers
     timeout_ms: int
+    tls: Tls = PUBLIC
     refusal: str = ""
     """Why it cannot be asked, although it should be."""
 
@@ -144,7 +149,8 @@ class Question:
         if self.refusal:
             return Reply(Said.UNKNOWN, self.refusal)
         answer = fetch(
-            "GET", self.url, self.headers, timeout_ms=self.timeout_ms, policy=EgressPolicy.from_settings()
+            "GET", self.url, self.headers, timeout_ms=self.timeout_ms, policy=EgressPolicy.from_settings(),
+            tls=self.tls,
         )  # fmt: skip
         return understood(answer, self.operation_id)
 
@@ -237,12 +243,17 @@ def _question(operation_key: int, timeout_ms: int) -> Question | NotAsked:
     operation_id = identity.compose(row.tenant_id, row.run_id, row.step_id, row.effect_version)
     names = {"operation": operation_id, "run": str(row.run_id), "event": ids.render(ids.EVENT, row.event_id)}
     headers: Headers = ()
-    refusal = ""
+    tls, refusal = PUBLIC, ""
     try:
         keys = rotation.signers_of(endpoint, datetime.fromtimestamp(row.now, UTC))
-        headers = _signed(names, keys, row.now)
+        headers = (*_signed(names, keys, row.now), *_authorized(endpoint))
+        tls = authorization.tls(endpoint)
+    except (TokenAwaited, TokenDelayed):
+        return NotAsked.NO_TOKEN  # nothing is recorded, so that it stays due: the next look may find the token
+    except TokenRefused as refused:
+        refusal = f"It was not asked. {refused}"
     except (SealBroken, BadSecret) as unusable:
-        refusal = f"It was not asked, because nothing is sent unsigned: {unusable}."
+        refusal = f"It was not asked, because nothing is sent unsigned or unauthenticated: {unusable}."
     return Question(
         operation_key=operation_key,
         operation_id=operation_id,
@@ -252,8 +263,23 @@ def _question(operation_key: int, timeout_ms: int) -> Question | NotAsked:
         url=url_of(endpoint.query_url, **names),
         headers=headers,
         timeout_ms=min(timeout_ms, Limits.from_settings().deadline_ms(endpoint.timeout_ms)),
+        tls=tls,
         refusal=refusal,
     )
+
+
+def _authorized(endpoint: Endpoint) -> Headers:
+    """What a delivery to the endpoint authenticates with, when the question goes to the same scheme, host and port.
+
+    Elsewhere nothing: it was given for the server of `url`, and another would learn it. Raises as `wire.authorized`.
+    """
+    try:
+        if target_of(str(endpoint.query_url)) != target_of(endpoint.url):
+            return ()
+    except Refused:
+        return ()  # nothing is sent to such a URL at all
+    # The answer is JSON, whatever deliveries ask for.
+    return tuple(pair for pair in authorized(endpoint) if pair[0].lower() != "accept")
 
 
 def _signed(names: dict[str, str], keys: Sequence[Key], now: int) -> Headers:

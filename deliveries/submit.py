@@ -13,7 +13,7 @@ from typing import Any
 import rfc8785
 
 from deliveries import ids
-from deliveries.filters import Payload
+from deliveries.filters import Payload, Steps
 from deliveries.queries import DELIVERIES
 from deliveries.tasks import ring
 from ledger.statements import in_transaction
@@ -131,29 +131,28 @@ def _accept(
     every = list(zip(events, event_ids, digests, strict=True))
     stored = _store(every, [])
     missed = [one for one in every if one[1] not in stored]
+    holders: dict[tuple[str, str | None], _HolderRow] = {}
+    steps, last = Steps(), None
     for _ in range(FILTER_CHANGES):
-        # Most tenants have no filters: they are asked for when an event was left out, for that or for its key.
-        judged = _judge(missed) if missed else []
-        if not judged:
-            break
-        stored |= _store(missed, judged)
+        # An event was left out for its key, which somebody holds; or with all of its batch for a filter. Most tenants
+        # have none: they are asked for only then.
         missed = [one for one in missed if one[1] not in stored]
-    holders: dict[tuple[str, str], _HolderRow] = {}
-    if missed:
-        rows = DELIVERIES["event.holders"].rows(
-            _HolderRow,
-            {
-                "tenant_ids": [event.tenant_id for event, _, _ in missed],
-                "idempotency_keys": [event.idempotency_key for event, _, _ in missed],
-            },
-        )
-        holders = {(row.tenant_id, row.idempotency_key): row for row in rows}
+        holders |= _holders(missed)
+        fresh = [one for one in missed if _key(one[0]) not in holders]
+        if not fresh:
+            break
+        judged = _judge(fresh, steps)
+        by = {(one.event_id, one.endpoint_id, one.filter_hash) for one in judged}
+        if by == last:
+            break  # nothing has changed, and it was not enough
+        stored |= _store(fresh, judged)
+        last = by
     answers: list[Accepted | IdempotencyConflict] = []
     for event, event_id, digest in every:
         if event_id in stored:
             answers.append(Accepted(event_id, stored[event_id], replayed=False))
             continue
-        holder = None if event.idempotency_key is None else holders.get((event.tenant_id, event.idempotency_key))
+        holder = holders.get(_key(event))
         if holder is None:
             raise FiltersChanging
         if bytes(holder.digest) == digest:
@@ -161,6 +160,25 @@ def _accept(
         else:
             answers.append(IdempotencyConflict(holder.event_id))
     return answers
+
+
+def _key(event: NewEvent) -> tuple[str, str | None]:
+    return event.tenant_id, event.idempotency_key
+
+
+def _holders(missed: Sequence[_New]) -> dict[tuple[str, str | None], _HolderRow]:
+    """The events that hold the idempotency keys of these."""
+    keyed = [event for event, _, _ in missed if event.idempotency_key is not None]
+    if not keyed:
+        return {}
+    rows = DELIVERIES["event.holders"].rows(
+        _HolderRow,
+        {
+            "tenant_ids": [event.tenant_id for event in keyed],
+            "idempotency_keys": [event.idempotency_key for event in keyed],
+        },
+    )
+    return {(row.tenant_id, row.idempotency_key): row for row in rows}
 
 
 def _store(every: Sequence[_New], judged: Sequence[_Judged]) -> dict[uuid.UUID, int]:
@@ -186,7 +204,7 @@ def _store(every: Sequence[_New], judged: Sequence[_Judged]) -> dict[uuid.UUID, 
     return {row.event_id: row.deliveries for row in rows}
 
 
-def _judge(missed: Sequence[_New]) -> list[_Judged]:
+def _judge(missed: Sequence[_New], steps: Steps) -> list[_Judged]:
     """What the filters of the endpoints that might want these events say."""
     rows = DELIVERIES["event.filters"].rows(
         _FilterRow,
@@ -199,7 +217,7 @@ def _judge(missed: Sequence[_New]) -> list[_Judged]:
     asked = {row.event_id for row in rows}
     payloads = {event_id: Payload(event.payload) for event, event_id, _ in missed if event_id in asked}
     return [
-        _Judged(row.event_id, row.endpoint_id, row.filter_hash, payloads[row.event_id].passes(row.filter))
+        _Judged(row.event_id, row.endpoint_id, row.filter_hash, payloads[row.event_id].passes(row.filter, steps))
         for row in rows
     ]
 

@@ -35,6 +35,7 @@ _WHY_NOT_ASKED = {
     NotAsked.NOT_UNKNOWN: "It is not unknown, so there is nothing to ask.",
     NotAsked.CLAIMED: "It is being sent at this moment; whoever sends it will settle it.",
     NotAsked.BEING_ASKED: "Its receiver is being asked about it at this moment.",
+    NotAsked.NO_TOKEN: "The access token that its receiver wants is being fetched: ask again in a moment.",
 }
 
 

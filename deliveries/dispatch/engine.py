@@ -37,6 +37,8 @@ BUSY_POLL_S = 0.05
 PAUSES = {Found.NOTHING: IDLE_POLL_S, Found.BUSY: BUSY_POLL_S}
 SETTLE_AFTER_S = 0.005
 """How long an answer waits for company before it is settled."""
+SLOW_AFTER_S = 0.25
+"""A delivery that is held for longer waits for a slow receiver, and no longer keeps others from being claimed."""
 DATABASE_PAUSE_S = 0.2
 NOT_SERVED = frozenset({"42883", "42501"})
 """No such function, no such right: another version has migrated the database, and nothing can be written any more."""
@@ -58,6 +60,9 @@ class Engine:
         self.reports: list[Report] = []  # answered, not yet settled
         self.settled = 0
         self.watch = Watch()
+        self._most = min(limits.held, transport.most)
+        self._recent: deque[tuple[float, Delivery]] = deque()  # claimed a moment ago, in that order
+        self._fresh: dict[int, Delivery] = {}  # those of them that are still held
         self._oldest_report = 0.0
         self._unconfirmed = False  # a renewal was asked for, and its answer never came
         self._unread = False  # so was a claim or a settle: what became of it must be read back
@@ -71,9 +76,9 @@ class Engine:
     # --- the four moves ------------------------------------------------------------------------------------------
 
     def claim(self) -> None:
-        """Claim ahead of need: when less than half a window of unsent work is at hand."""
-        room = self.limits.in_flight - len(self.held)
+        """Claim ahead of need: when less than half a window of fresh work is at hand."""
         now = time.monotonic()
+        room = self._room(now)
         if room < self.limits.in_flight // 2 or now < self._look_at:
             return
         failpoints.reach(Point.BEFORE_CLAIM)
@@ -84,13 +89,23 @@ class Engine:
         self._unread = False
         if deliveries:
             failpoints.reach(Point.AFTER_CLAIM)
+        now = time.monotonic()
         for delivery in deliveries:
-            self.held[delivery.key] = delivery
+            self.held[delivery.key] = self._fresh[delivery.key] = delivery
+            self._recent.append((now, delivery))
             self.ready.append(delivery)
         if found in PAUSES:
-            self._look_at = time.monotonic() + PAUSES[found]
+            self._look_at = now + PAUSES[found]
         elif found is Found.PACED:
-            self._look_at = time.monotonic() + min(max(self.walk.token_in_s, BUSY_POLL_S), IDLE_POLL_S)
+            self._look_at = now + min(max(self.walk.token_in_s, BUSY_POLL_S), IDLE_POLL_S)
+
+    def _room(self, now: float) -> int:
+        """How much more may be claimed: fresh work is bounded by one window, and everything by another."""
+        while self._recent and self._recent[0][0] <= now - SLOW_AFTER_S:
+            _, delivery = self._recent.popleft()
+            if self._fresh.get(delivery.key) is delivery:
+                del self._fresh[delivery.key]
+        return min(self.limits.in_flight - len(self._fresh), self._most - len(self.held))
 
     def send(self) -> None:
         """Send what is ready and whose lease outlives the send; the rest waits for a renewal or is given back.
@@ -204,6 +219,8 @@ class Engine:
     def _let_go(self, delivery: Delivery) -> None:
         if self.held.get(delivery.key) is delivery:
             del self.held[delivery.key]
+        if self._fresh.get(delivery.key) is delivery:
+            del self._fresh[delivery.key]
 
     # --- a slice -------------------------------------------------------------------------------------------------
 
@@ -284,8 +301,10 @@ class Engine:
         if self.reports:
             return max(0.0, min(SETTLE_AFTER_S - (now - self._oldest_report), SETTLE_AFTER_S))
         until = self._renew_at if self.held else now + IDLE_POLL_S
-        if len(self.held) <= self.limits.in_flight // 2:
+        if self._room(now) >= self.limits.in_flight // 2:
             until = min(until, self._look_at)
+        elif self._recent:
+            until = min(until, self._recent[0][0] + SLOW_AFTER_S)
         return max(0.0, min(until - now, tokens.POLL_S if self._awaiting_token else IDLE_POLL_S))
 
     # --- losing things -------------------------------------------------------------------------------------------

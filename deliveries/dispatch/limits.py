@@ -11,10 +11,15 @@ from deliveries.timing import longest_deadline_ms
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much one dispatcher takes on. Counts are deliveries; times are milliseconds."""
+    """How much one dispatcher takes on. Counts are deliveries; times are milliseconds.
+
+    `in_flight` is how much is claimed ahead of receivers that answer at once; what is out for longer does not count, so
+    that slow receivers do not hold up the others. `held` bounds all of it, as far as the transport takes on so much.
+    """
 
     batch: int = 200
     in_flight: int = 256
+    held: int = 2_048
     ttl_ms: int = 30_000
     heartbeat_ms: int = 5_000
     timeout_ms: int = 15_000

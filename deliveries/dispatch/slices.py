@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import resource
 import time
 from collections.abc import Callable
 
@@ -25,6 +26,8 @@ log = logging.getLogger("relay.dispatch")
 SECONDS = 30.0
 """How long a slice lasts."""
 CONNECT_PAUSE_S = 0.5
+DESCRIPTORS = 8_192
+"""For the connections of what is in flight, those kept for later, and the rest of the process."""
 
 PLANS = dict.fromkeys(
     ("enable_seqscan", "enable_bitmapscan", "enable_hashjoin", "enable_mergejoin", "enable_material", "jit"), "off"
@@ -46,6 +49,7 @@ def _transport() -> Transport:
 
 def _made(policy: EgressPolicy) -> Transport:
     """A transport of the kind that RELAY_TRANSPORT names. Only its own library has to be there."""
+    _enough_descriptors()
     if settings.RELAY_TRANSPORT == "requests":
         from deliveries.transport.requests import RequestsTransport
 
@@ -53,6 +57,17 @@ def _made(policy: EgressPolicy) -> Transport:
     from deliveries.transport.curl import CurlTransport
 
     return CurlTransport(policy)
+
+
+def _enough_descriptors() -> None:
+    """Let this process have as many connections as a dispatcher may hold: many systems begin with 1,024 descriptors."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard == resource.RLIM_INFINITY or hard >= DESCRIPTORS:
+        if soft != resource.RLIM_INFINITY and soft < DESCRIPTORS:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (DESCRIPTORS, hard))
+    else:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        log.warning("this process may open %d files, a dispatcher may want %d; raise ulimit -n", hard, DESCRIPTORS)
 
 
 def work(

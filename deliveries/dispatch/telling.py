@@ -59,6 +59,7 @@ def watched(watch: Watch, judged: Iterable[tuple[Report, Judgement | None]]) -> 
             watch.saw(
                 delivery.endpoint.endpoint_id, judgement, error=_said(report.outcome),
                 first=delivery.claim.attempts == 1, probing=delivery.probing,
+                at=report.ended_at,
             )  # fmt: skip
 
 

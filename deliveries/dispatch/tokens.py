@@ -1,11 +1,13 @@
 """Access tokens of endpoints that want OAuth 2 client credentials (RFC 6749, 4.4), without holding up the dispatcher.
 
 A token is fetched by a thread of a bounded pool and kept in this process until shortly before it ends; for one endpoint
-at most one fetch is under way. Every rule of egress holds for the token server, at the socket too.
+at most one fetch is under way, and at most one is begun in a second, whatever happens. Every rule of egress holds for
+the token server, at the socket too.
 
 While a token is on its way its deliveries wait. When that takes long, or the token server is down, they are given back:
-no attempt is spent, and the endpoint is paused for a moment. When it has been down for `GIVE_UP_S`, and at once when it
-refuses this client, they are reported as not sent, with a sentence that says why.
+no attempt is spent, and the endpoint is paused for a moment. What counts is how long they wait, not what the server
+answers: a token that is over before it is used is as good as none. When the server has been down for `GIVE_UP_S`, and
+at once when it refuses this client, they are reported as not sent, with a sentence that says why.
 
 Nothing here logs, raises or shows a token, a client's secret or a byte of a token server's body.
 """
@@ -14,49 +16,46 @@ from __future__ import annotations
 
 import json
 import logging
-import re
+import math
 import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import quote_plus, urlencode
 from uuid import UUID
 
 from deliveries import authorization, ids
 from deliveries.dispatch.claiming import Delivery
-from deliveries.egress import EgressPolicy
+from deliveries.dispatch.token_server import Token, Trouble, ask
 from deliveries.models import Attempt, Endpoint
-from deliveries.outcomes import retry_after_seconds
 from deliveries.rules import auth as kinds
-from deliveries.transport import single
 from deliveries.transport.base import Outcome
 
 log = logging.getLogger("relay.dispatch")
 
 THREADS = 16
-TIMEOUT_MS, CONNECT_TIMEOUT_MS = 10_000, 5_000
 PATIENCE_S = 2.0
-"""How long a delivery waits in the dispatcher's hands for a token that is being fetched."""
+"""How long deliveries of one endpoint wait in the dispatcher's hands for a token, since the first that had none."""
 POLL_S = 0.02
 """How soon the dispatcher looks again for a token that it waits for."""
 BACKOFF_S = (5.0, 10.0, 20.0, 30.0)
 """For how long a failure is remembered before the token server is asked again."""
+ASK_AGAIN_S = 1.0
+"""How long after one request for a token the next may follow, for one endpoint."""
 LONGEST_QUIET_S = 300.0
 GIVE_UP_S = 60.0
-TOKEN_LENGTH = 8192
-UNSTATED_LIFE_S, LONGEST_LIFE_S = 300.0, 86_400.0
 MARGIN_S = 60.0
 """A token is used until so long before its end, or a fifth of a short life."""
+LEAST_USE_S = 5.0
+"""A token is used for so long, whatever its server says of its life."""
+UNUSED_S = 30.0
+"""For so long a token that deliveries waited for is kept for its first use, whatever its life: it came while they were
+given back."""
 RENEW_S = 30.0
 """How often, at most, a token is given up because a receiver refused it."""
 REMEMBERED = 4096
 UNAUTHORIZED = 401
-
-_PASSING = frozenset({408, 425, 429})
-_VISIBLE = re.compile(r"[\x21-\x7e]+")
-_ERROR_CODE = re.compile(r"[a-z_]{1,60}")
 
 
 class TokenRefused(Exception):
@@ -75,20 +74,6 @@ class TokenDelayed(Exception):
         self.seconds = seconds
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class _Token:
-    text: str
-    life_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class _Trouble:
-    sentence: str
-    final: bool
-    """It is this client that is refused; asking again does not help soon."""
-    wait_s: float = 0.0
-
-
 @dataclass(slots=True, repr=False)
 class _Entry:
     """What is known of one endpoint's token. Times are monotonic seconds."""
@@ -98,16 +83,23 @@ class _Entry:
     fetched_at: float = 0.0
     refresh_at: float = 0.0
     use_until: float = 0.0
+    used: bool = True
+    needed_since: float | None = None
+    """When a delivery first found no token, since the last was handed out or a fetch failed."""
+    asked_at: float = -math.inf
+    """When the last request for a token began, or was put in the queue to begin."""
     fetching_since: float | None = None
     failing_since: float | None = None
     failures: int = 0
+    """Fetches in a row of which no token has been used."""
     quiet_until: float = 0.0
     forget_from: float = 0.0
-    trouble: _Trouble | None = None
+    trouble: Trouble | None = None
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class _Job:
+    endpoint_id: UUID
     entry: _Entry
     name: str
     auth: dict[str, Any]
@@ -131,18 +123,24 @@ class Tokens:
         """
         with self.lock:
             entry, now = self._entry(endpoint), time.monotonic()
-            if entry.token and now < entry.use_until:
-                if now >= entry.refresh_at and now >= entry.quiet_until:
+            if _usable(entry, now):
+                if not entry.used:
+                    entry.used, entry.failures, entry.quiet_until = True, 0, 0.0
+                entry.needed_since = None
+                if now >= entry.refresh_at:
                     self._begin(entry, endpoint, now)
                 return entry.token
-            if now >= entry.quiet_until:
-                self._begin(entry, endpoint, now)
-            if entry.fetching_since is not None and now - entry.fetching_since < PATIENCE_S:
+            self._begin(entry, endpoint, now)
+            if entry.needed_since is None:
+                entry.needed_since = now
+            coming = entry.fetching_since is not None or now >= entry.quiet_until
+            if coming and now - entry.needed_since < PATIENCE_S:
                 return None
             trouble, failing = entry.trouble, entry.failing_since
             if trouble is not None and failing is not None and (trouble.final or now - failing >= GIVE_UP_S):
                 raise TokenRefused(f"No access token: {trouble.sentence}")
-            raise TokenDelayed(max(entry.quiet_until - now, BACKOFF_S[0] if entry.fetching_since else 1.0))
+            slow = entry.fetching_since is not None and now - entry.fetching_since >= ASK_AGAIN_S
+            raise TokenDelayed(max(entry.quiet_until - now, BACKOFF_S[0] if slow else ASK_AGAIN_S))
 
     def forget(self, endpoint: Endpoint, used_at: float) -> bool:
         """Do not use again what was used at this moment, and tell whether the next request will carry another token.
@@ -161,21 +159,34 @@ class Tokens:
     def _entry(self, endpoint: Endpoint) -> _Entry:
         settings = (json.dumps(endpoint.auth, sort_keys=True), endpoint.auth_sealed)
         entry = self.entries.get(endpoint.endpoint_id)
-        if entry is None or entry.settings != settings:
+        if entry is None:
             entry = self.entries[endpoint.endpoint_id] = _Entry(settings)
+            self._make_room()
+        elif entry.settings != settings:
+            # Deliveries that were claimed before and after a change may wait side by side: what paces the requests and
+            # ends the waiting is the endpoint's.
+            entry = self.entries[endpoint.endpoint_id] = _Entry(
+                settings, needed_since=entry.needed_since, asked_at=entry.asked_at
+            )
         self.entries.move_to_end(endpoint.endpoint_id)
-        while len(self.entries) > REMEMBERED:
-            self.entries.popitem(last=False)
         return entry
 
+    def _make_room(self) -> None:
+        """Forget what was not looked at for longest; but not when a token was last asked for, while that counts."""
+        while len(self.entries) > REMEMBERED:
+            oldest = next(iter(self.entries.values()))
+            if oldest.fetching_since is not None or time.monotonic() < oldest.asked_at + ASK_AGAIN_S:
+                return
+            self.entries.popitem(last=False)
+
     def _begin(self, entry: _Entry, endpoint: Endpoint, now: float) -> None:
-        """Have the token fetched, unless that is under way."""
-        if entry.fetching_since is not None:
+        """Have the token fetched, unless that is under way, or too soon."""
+        if entry.fetching_since is not None or now < max(entry.quiet_until, entry.asked_at + ASK_AGAIN_S):
             return
         secret = authorization.secret_of(endpoint)
         name = ids.render(ids.ENDPOINT, endpoint.endpoint_id)
-        self.jobs.append(_Job(entry, name, dict(endpoint.auth or {}), secret))
-        entry.fetching_since = now
+        self.jobs.append(_Job(endpoint.endpoint_id, entry, name, dict(endpoint.auth or {}), secret))
+        entry.fetching_since = entry.asked_at = now
         if self.threads < THREADS:
             self.threads += 1
             threading.Thread(target=self._work, name="relay-tokens", daemon=True).start()
@@ -188,97 +199,45 @@ class Tokens:
                     self.threads -= 1
                     return
                 job = self.jobs.popleft()
-            found: _Token | _Trouble
+                if self.entries.get(job.endpoint_id) is not job.entry:
+                    continue  # its settings are others by now
+                job.entry.asked_at = time.monotonic()
+            found: Token | Trouble
             try:
                 found = ask(job.auth, job.secret)
-            except Exception as error:  # noqa: BLE001 - a thread that ended here would leave its endpoint waiting for ever
+            except Exception as error:  # noqa: BLE001 - a thread that ended here would leave its endpoint waiting
                 # Not its message: it may quote what was sent.
                 log.error("fetching an access token for %s failed: %s", job.name, type(error).__name__)  # noqa: TRY400
-                found = _Trouble("Asking the token server failed.", final=False)
+                found = Trouble("Asking the token server failed.", final=False)
             with self.lock:
                 _learn(job, found)
 
 
-def _learn(job: _Job, found: _Token | _Trouble) -> None:
+def _usable(entry: _Entry, now: float) -> bool:
+    if not entry.token or now < entry.use_until:
+        return bool(entry.token)
+    return not entry.used and entry.needed_since is not None and now < entry.fetched_at + UNUSED_S
+
+
+def _learn(job: _Job, found: Token | Trouble) -> None:
     entry, now = job.entry, time.monotonic()
     entry.fetching_since = None
-    if isinstance(found, _Token):
-        margin = min(MARGIN_S, found.life_s / 5)
-        entry.token, entry.fetched_at = found.text, now
-        entry.use_until = now + found.life_s - margin
-        entry.refresh_at = entry.use_until - margin
-        entry.failing_since, entry.failures, entry.quiet_until, entry.trouble = None, 0, 0.0, None
-        return
-    wait = max(BACKOFF_S[min(entry.failures, len(BACKOFF_S) - 1)], min(found.wait_s, LONGEST_QUIET_S))
+    backoff = BACKOFF_S[min(entry.failures, len(BACKOFF_S) - 1)]
     entry.failures += 1
+    if isinstance(found, Token):
+        life = max(found.life_s, LEAST_USE_S)
+        margin = min(MARGIN_S, life / 5)
+        entry.token, entry.fetched_at, entry.used = found.text, now, False
+        entry.use_until = now + max(life - margin, LEAST_USE_S)
+        entry.refresh_at = entry.use_until - margin
+        entry.failing_since, entry.trouble = None, None
+        entry.quiet_until = now + backoff  # until it is used: then the fetch was of use
+        return
+    wait = max(backoff, min(found.wait_s, LONGEST_QUIET_S))
+    entry.needed_since = None  # those that wait are told
     entry.failing_since = now if entry.failing_since is None else entry.failing_since
     entry.quiet_until, entry.trouble = now + wait, found
     log.warning("no access token for %s: %s Asked again in %.0f s.", job.name, found.sentence, wait)
-
-
-def ask(auth: dict[str, Any], secret: str) -> _Token | _Trouble:
-    """Ask a token server once, for up to `TIMEOUT_MS`."""
-    form: dict[str, str] = {"grant_type": "client_credentials"}
-    if auth.get("scopes"):
-        form["scope"] = " ".join(auth["scopes"])
-    if auth.get("audience"):
-        form["audience"] = auth["audience"]
-    headers = [("content-type", "application/x-www-form-urlencoded"), ("accept", "application/json")]
-    if auth.get("auth_style") == kinds.BODY:
-        form |= {"client_id": auth["client_id"], "client_secret": secret}
-    else:  # RFC 6749, 2.3.1: encoded as in a form first
-        headers.append(("authorization", authorization.basic(quote_plus(auth["client_id"]), quote_plus(secret))))
-    answer = single.fetch(
-        "POST",
-        auth["token_url"],
-        tuple(headers),
-        timeout_ms=TIMEOUT_MS,
-        connect_timeout_ms=CONNECT_TIMEOUT_MS,
-        policy=EgressPolicy.from_settings(),
-        body=urlencode(form).encode("ascii"),
-    )
-    if answer.status is None:
-        return _Trouble(f"The token server could not be asked. {answer.error}", final=False)
-    if answer.status != 200:
-        wait = retry_after_seconds(answer.headers) or 0.0
-        final = 300 <= answer.status < 500 and answer.status not in _PASSING
-        return _Trouble(f"The token server answered {answer.status}{_code(answer.body)}.", final, wait)
-    if not answer.body_complete:
-        return _Trouble("The token server's answer was cut short, or longer than 16 KiB.", final=False)
-    return _read(answer.body)
-
-
-def _read(body: bytes) -> _Token | _Trouble:
-    """The token of a successful answer (RFC 6749, 5.1)."""
-    said = _json(body)
-    text, kind, life = said.get("access_token"), said.get("token_type", "bearer"), said.get("expires_in")
-    if not isinstance(text, str) or not text:
-        return _Trouble("The token server answered 200 without an access token.", final=True)
-    if len(text) > TOKEN_LENGTH or not _VISIBLE.fullmatch(text):
-        return _Trouble(
-            f"The access token is longer than {TOKEN_LENGTH} characters, or not printable ASCII.", final=True
-        )
-    if str(kind).lower() != "bearer":
-        return _Trouble("The access token is of a type other than bearer.", final=True)
-    if isinstance(life, str) and life.isascii() and life.isdigit() and len(life) < 12:  # some servers quote it
-        life = int(life)
-    if isinstance(life, bool) or not isinstance(life, int | float) or life <= 0:
-        life = UNSTATED_LIFE_S
-    return _Token(text, min(float(life), LONGEST_LIFE_S))
-
-
-def _code(body: bytes) -> str:
-    """The error's code (RFC 6749, 5.2), when it looks like one."""
-    code = _json(body).get("error")
-    return f" ({code})" if isinstance(code, str) and _ERROR_CODE.fullmatch(code) else ""
-
-
-def _json(body: bytes) -> dict[str, Any]:
-    try:
-        said = json.loads(body)
-    except (ValueError, RecursionError):
-        return {}
-    return said if isinstance(said, dict) else {}
 
 
 _OURS = Tokens()

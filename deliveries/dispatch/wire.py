@@ -12,6 +12,7 @@ from deliveries import authorization, ids, rotation, signing
 from deliveries.dispatch import tokens
 from deliveries.dispatch.claiming import Delivery
 from deliveries.models import Endpoint, Envelope
+from deliveries.rules.columns import reserved
 from deliveries.transport.base import Headers, Request, Tls
 from ledger import identity
 
@@ -62,9 +63,22 @@ def _authorization(endpoint: Endpoint) -> Headers:
     return (("authorization", f"Bearer {token}"),)
 
 
-def _secret_headers(endpoint: Endpoint) -> Headers:
-    """The headers whose values are kept sealed."""
-    return authorization.secret_headers(endpoint)
+def _chosen(endpoint: Endpoint) -> Headers:
+    """The headers that were chosen for the endpoint, the sealed ones opened; `SealBroken` when they do not open.
+
+    Never one that Relay sends itself, although such a name may have been saved before it was reserved: of two headers
+    with one name each receiver believes another.
+    """
+    pairs = (*endpoint.headers.items(), *authorization.secret_headers(endpoint))
+    return tuple(pair for pair in pairs if not reserved(pair[0]))
+
+
+def authorized(endpoint: Endpoint) -> Headers:
+    """What a request to the endpoint's URL authenticates with, besides its signature, and every header chosen for it.
+
+    It does not wait, and raises as `request_of`.
+    """
+    return (*_authorization(endpoint), *_chosen(endpoint))
 
 
 def _tls(endpoint: Endpoint) -> Tls:
@@ -79,7 +93,7 @@ def request_of(delivery: Delivery, *, now: float, timeout_ms: int) -> Request:
     it authenticates with. What `_authorization` raises comes before anything else.
     """
     claim, content, endpoint = delivery.claim, delivery.content, delivery.endpoint
-    authenticating = (*_authorization(endpoint), *_secret_headers(endpoint))
+    of_the_endpoint = authorized(endpoint)
     webhook_id = ids.render(ids.EVENT, content.event_id)
     body = _body(delivery)
     moment = delivery.moment(now)
@@ -100,8 +114,7 @@ def request_of(delivery: Delivery, *, now: float, timeout_ms: int) -> Request:
             ("relay-attempt", str(claim.attempts)),
             # One trace per event, one span per attempt (W3C Trace Context §3.2).
             ("traceparent", f"00-{content.event_id.hex}-{secrets.token_hex(8)}-01"),
-            *endpoint.headers.items(),
-            *authenticating,
+            *of_the_endpoint,
         ),
         body=body,
         timeout_ms=timeout_ms,

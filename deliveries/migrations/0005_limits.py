@@ -26,7 +26,7 @@ class Migration(migrations.Migration):
                 ('window_failed', models.IntegerField(db_default=0)),
                 ('window_total', models.IntegerField(db_default=0)),
                 ('failing_since', models.DateTimeField(blank=True, help_text='Nothing was accepted since.', null=True)),
-                ('failing_count', models.IntegerField(db_default=0, help_text='Attempts that failed since.')),
+                ('failing_count', models.IntegerField(db_default=0, help_text='Deliveries that failed since.')),
                 ('warned_at', models.DateTimeField(blank=True, help_text='When it was said that it will be disabled.', null=True)),
                 ('accepted_at', models.DateTimeField(blank=True, null=True)),
                 ('failed_at', models.DateTimeField(blank=True, null=True)),

@@ -1,6 +1,10 @@
 """PEM: the certificate and key that we show to a receiver, and the authorities that its own must come from.
 
 What is stored is written anew from what was parsed: text around a certificate, perhaps a key, is not kept.
+
+What others made may be anything, and `cryptography` has exceptions for it that have no class in common (of an unknown
+algorithm, curve or version, of an extension that is there twice), some only when that part is looked at. So each look
+is taken here, whatever it raises is a broken rule, and nothing of what it says, which may quote the bytes, is repeated.
 """
 
 from __future__ import annotations
@@ -33,6 +37,10 @@ _ENCRYPTED = re.compile(r"-----BEGIN ENCRYPTED PRIVATE KEY-----|^Proc-Type: 4,EN
 def client_certificate(text: str) -> str:
     """The certificate, its own first and then those up to its authority, as it is stored; `RuleBroken` otherwise."""
     chain = parsed(text, CHAIN)
+    try:
+        chain[0].public_key()
+    except Exception:  # noqa: BLE001 - see above
+        raise RuleBroken("the certificate's key cannot be read: its algorithm or curve is not known here") from None
     if chain[0].not_valid_after_utc <= datetime.now(UTC):
         raise RuleBroken(f"the certificate ran out at {chain[0].not_valid_after_utc:%Y-%m-%d %H:%M} UTC")
     return _pem(chain)
@@ -70,11 +78,14 @@ def client_key(text: str) -> str:
 
 
 def belong_together(certificate: str, key: str) -> bool:
-    """Whether the key is that of the first certificate. Both are as they are stored."""
-    public = x509.load_pem_x509_certificates(certificate.encode())[0].public_key()
-    private = load_pem_private_key(key.encode(), password=None)
+    """Whether the key is that of the first certificate, as far as both can be read. Both are as they are stored."""
     form = (Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-    return public.public_bytes(*form) == private.public_key().public_bytes(*form)
+    try:
+        public = x509.load_pem_x509_certificates(certificate.encode())[0].public_key()
+        private = load_pem_private_key(key.encode(), password=None)
+        return public.public_bytes(*form) == private.public_key().public_bytes(*form)
+    except Exception:  # noqa: BLE001 - see above
+        return False
 
 
 def parsed(text: str, most: int) -> Sequence[x509.Certificate]:
@@ -87,7 +98,9 @@ def parsed(text: str, most: int) -> Sequence[x509.Certificate]:
         raise RuleBroken(f"is not a certificate in PEM ({_CERTIFICATE})")
     try:
         found = x509.load_pem_x509_certificates(text.encode())
-    except ValueError:
+        for one in found:
+            _told(one)  # what is stored must be fit to be shown
+    except Exception:  # noqa: BLE001 - see above
         raise RuleBroken("cannot be read as certificates in PEM") from None
     if len(found) != text.count(_CERTIFICATE):
         raise RuleBroken("cannot be read as certificates in PEM")
@@ -99,19 +112,19 @@ def parsed(text: str, most: int) -> Sequence[x509.Certificate]:
 def told(text: str) -> list[str]:
     """A stored certificate or bundle in words, one line each: whose, and until when."""
     try:
-        found = x509.load_pem_x509_certificates(text.encode())
-    except ValueError:
+        return [_told(one) for one in x509.load_pem_x509_certificates(text.encode())]
+    except Exception:  # noqa: BLE001 - see above
         return ["Not a certificate that can be read"]
-    return [
-        f"{one.subject.rfc4514_string() or 'No name'}, until {one.not_valid_after_utc:%Y-%m-%d %H:%M} UTC"
-        for one in found
-    ]
+
+
+def _told(one: x509.Certificate) -> str:
+    return f"{one.subject.rfc4514_string() or 'No name'}, until {one.not_valid_after_utc:%Y-%m-%d %H:%M} UTC"
 
 
 def _is_authority(certificate: x509.Certificate) -> bool:
     try:
         return bool(certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca)
-    except (x509.ExtensionNotFound, ValueError):
+    except Exception:  # noqa: BLE001 - see above; one that has none says so by an exception, too
         return False
 
 

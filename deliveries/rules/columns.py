@@ -32,7 +32,7 @@ MOST_PATIENCE = TRIES + 1
 _TYPE_PATTERN = re.compile(r"[A-Za-z0-9_.*-]{1,128}")
 _RESERVED = frozenset(
     {
-        "content-type", "content-encoding", "idempotency-key", "traceparent", "tracestate",
+        "content-type", "content-encoding", "idempotency-key", "traceparent", "tracestate", "user-agent",
     }
 )  # fmt: skip
 """Besides those that frame the message, which the transport refuses."""
@@ -42,6 +42,12 @@ _RESERVED_PREFIXES = ("webhook-", "relay-", "proxy-")
 def longest_timeout_ms() -> int:
     """The longest `timeout_ms` that an endpoint may have."""
     return longest_deadline_ms(settings.RELAY_LEASE_TTL_MS, settings.RELAY_HEARTBEAT_MS)
+
+
+def reserved(name: str) -> bool:
+    """Whether a header of this name is Relay's own, and cannot be an endpoint's."""
+    lower = name.lower()
+    return lower in _RESERVED or lower.startswith(_RESERVED_PREFIXES)
 
 
 def url(value: str) -> None:
@@ -65,7 +71,7 @@ def headers(value: Mapping[str, str]) -> None:
         lower = name.lower()
         if len(name) > HEADER_NAME_LENGTH:
             raise RuleBroken(f"{name[:60]!r} is longer than {HEADER_NAME_LENGTH} characters")
-        if lower in _RESERVED or lower.startswith(_RESERVED_PREFIXES):
+        if reserved(name):
             raise RuleBroken(f"{name!r} is set by Relay and cannot be chosen")
         if lower in seen:
             raise RuleBroken(f"{name!r} is named twice")

@@ -11,42 +11,49 @@ RETURNING endpoint_id
 
 -- name: record
 -- Add what a dispatcher saw, in the order: `healthy` answers (it is there, also where it refused), `sick` ones, the last
--- `sick_tail` of them since the last healthy one; `accepted`; `failed` deliveries that are new to failing, and whether
--- the last answer of all was an acceptance. A breaker opens on too many sick ones in a row or on too large a share of
--- them in its window, and, once its pause is over, on the first sick one; the first healthy one closes it. What comes in
--- from before, while it is open, moves nothing. What somebody else holds locked is left out, and told again: a
--- dispatcher that stands still with the row in hand must not stop the others.
+-- `sick_tail` of them since the last healthy one; `accepted`, the last of them so long ago; `failed` deliveries that are
+-- new to failing, and whether the last answer of all was an acceptance. A breaker opens on too many sick ones in a row or
+-- on too large a share of them in its window. While it is open nothing moves it; when its pause is over, the `probe` does:
+-- the one that was sent to try. A limit of 0 switches breakers off, and closes what is open.
+-- News may be late. An acceptance from before the last failure does not end the failing; at most it is since then.
+-- What somebody else holds locked is left out, and told again: a dispatcher that stands still with the row in hand must
+-- not stop the others.
 WITH given AS MATERIALIZED (
     SELECT given.endpoint_id, given.healthy, given.sick, given.sick_tail, given.accepted, given.failed,
-           given.ended_accepted, given.error
+           given.ended_accepted, given.error, given.probe,
+           clock_timestamp() - given.accepted_ago_ms * interval '1 millisecond' AS last_accepted
     FROM unnest(%(endpoint_ids)b::uuid[], %(healthy)b::int[], %(sick)b::int[], %(sick_tails)b::int[],
-                %(accepted)b::int[], %(failed)b::int[], %(ended_accepted)b::boolean[], %(errors)b::text[])
-         AS given (endpoint_id, healthy, sick, sick_tail, accepted, failed, ended_accepted, error)
+                %(accepted)b::int[], %(accepted_ago_ms)b::float8[], %(failed)b::int[], %(ended_accepted)b::boolean[],
+                %(errors)b::text[], %(probes)b::boolean[])
+         AS given (endpoint_id, healthy, sick, sick_tail, accepted, accepted_ago_ms, failed, ended_accepted, error,
+                   probe)
 ), locked AS MATERIALIZED (
-    SELECT state.endpoint_id, state.opens, state.open_until, given.healthy, given.sick, given.sick_tail, given.accepted,
-           given.failed, given.ended_accepted, given.error,
+    SELECT state.endpoint_id, state.opens, state.open_until, given.healthy, given.sick, given.failed,
+           given.ended_accepted, given.error, given.probe, given.last_accepted,
            coalesce(state.open_until > clock_timestamp(), false) AS pausing,
-           CASE WHEN given.healthy > 0 THEN 0 ELSE state.failures_in_a_row END
-               + CASE WHEN given.healthy > 0 THEN given.sick_tail ELSE given.sick END AS in_a_row,
+           coalesce(given.last_accepted >= coalesce(state.failed_at, '-infinity'), false) AS well_since,
+           coalesce(given.last_accepted > state.failing_since, false) AS well_meanwhile,
+           CASE WHEN given.healthy > 0 THEN given.sick_tail ELSE state.failures_in_a_row + given.sick END AS in_a_row,
            state.window_since < clock_timestamp() - %(window_ms)s::bigint * interval '1 millisecond' AS window_over,
            state.window_failed, state.window_total
     FROM given JOIN deliveries_endpoint_state AS state USING (endpoint_id)
     ORDER BY state.endpoint_id FOR NO KEY UPDATE OF state SKIP LOCKED
 ), counted AS MATERIALIZED (
-    SELECT locked.endpoint_id, locked.opens, locked.open_until, locked.healthy, locked.sick, locked.sick_tail,
-           locked.accepted, locked.failed, locked.ended_accepted, locked.error, locked.pausing, locked.in_a_row,
-           locked.window_over,
+    SELECT locked.endpoint_id, locked.opens, locked.open_until, locked.sick, locked.failed, locked.ended_accepted,
+           locked.error, locked.probe, locked.last_accepted, locked.pausing, locked.well_since, locked.well_meanwhile,
+           locked.in_a_row, locked.window_over,
            CASE WHEN locked.window_over THEN 0 ELSE locked.window_failed END + locked.sick AS window_failed,
            CASE WHEN locked.window_over THEN 0 ELSE locked.window_total END + locked.sick + locked.healthy
                AS window_total
     FROM locked
 ), judged AS MATERIALIZED (
-    SELECT counted.endpoint_id, counted.opens, counted.open_until, counted.healthy, counted.sick, counted.accepted,
-           counted.failed, counted.ended_accepted, counted.error, counted.in_a_row, counted.window_over,
-           counted.window_failed, counted.window_total,
-           CASE WHEN counted.pausing OR %(in_a_row_limit)s::int = 0 THEN 'stay'
+    SELECT counted.endpoint_id, counted.opens, counted.open_until, counted.failed, counted.ended_accepted,
+           counted.error, counted.last_accepted, counted.well_since, counted.well_meanwhile, counted.in_a_row,
+           counted.window_over, counted.window_failed, counted.window_total,
+           CASE WHEN %(in_a_row_limit)s::int = 0 THEN CASE WHEN counted.opens > 0 THEN 'close' ELSE 'stay' END
+                WHEN counted.pausing THEN 'stay'
                 WHEN counted.opens > 0 THEN
-                    CASE WHEN counted.sick_tail > 0 THEN 'open' WHEN counted.healthy > 0 THEN 'close' ELSE 'stay' END
+                    CASE WHEN counted.probe THEN 'close' WHEN NOT counted.probe THEN 'open' ELSE 'stay' END
                 WHEN counted.sick > 0
                      AND (counted.in_a_row >= %(in_a_row_limit)s::int
                           OR (counted.window_total >= %(window_least)s::int
@@ -69,13 +76,15 @@ SET opens = CASE judged.move WHEN 'open' THEN judged.opens + 1 WHEN 'close' THEN
                         ELSE state.window_since END,
     window_failed = CASE judged.move WHEN 'stay' THEN judged.window_failed ELSE 0 END,
     window_total = CASE judged.move WHEN 'stay' THEN judged.window_total ELSE 0 END,
-    failing_since = CASE WHEN judged.ended_accepted THEN NULL
-                         WHEN judged.accepted > 0 THEN clock_timestamp()
+    failing_since = CASE WHEN judged.well_since AND judged.ended_accepted THEN NULL
+                         WHEN judged.well_since OR judged.well_meanwhile THEN judged.last_accepted
+                         WHEN judged.ended_accepted THEN state.failing_since
                          ELSE coalesce(state.failing_since, clock_timestamp()) END,
-    failing_count = CASE WHEN judged.ended_accepted THEN 0 WHEN judged.accepted > 0 THEN judged.failed
+    failing_count = CASE WHEN judged.well_since AND judged.ended_accepted THEN 0
+                         WHEN judged.well_since THEN judged.failed
                          ELSE state.failing_count + judged.failed END,
-    warned_at = CASE WHEN judged.accepted > 0 THEN NULL ELSE state.warned_at END,
-    accepted_at = CASE WHEN judged.accepted > 0 THEN clock_timestamp() ELSE state.accepted_at END,
+    warned_at = CASE WHEN judged.well_since OR judged.well_meanwhile THEN NULL ELSE state.warned_at END,
+    accepted_at = greatest(state.accepted_at, judged.last_accepted),
     failed_at = CASE WHEN judged.error <> '' THEN clock_timestamp() ELSE state.failed_at END,
     last_error = CASE WHEN judged.error <> '' THEN judged.error ELSE state.last_error END,
     updated_at = clock_timestamp()

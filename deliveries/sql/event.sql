@@ -56,7 +56,8 @@ WITH given AS MATERIALIZED (
 ), wanted AS (
     SELECT matched.tenant_id, matched.event_id, matched.endpoint_id, matched.digest AS request_digest,
            'deliver'::text AS step_id, 'webhook'::text AS tool, matched.deliver_at AS due_at,
-           matched.ordered AS in_line
+           -- What is scheduled for later stands beside the line: at its head it would hold everybody until its time.
+           matched.ordered AND coalesce(matched.deliver_at <= clock_timestamp(), true) AS in_line
     FROM matched JOIN accepted USING (event_id)
     -- The ids of a batch rise in its order, and the keys are drawn in this one.
     ORDER BY matched.event_id

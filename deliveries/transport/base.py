@@ -17,6 +17,8 @@ BODY_READ = 256 * 1024  # bytes of response body after which reading stops
 
 Headers = tuple[tuple[str, str], ...]
 
+_SECRET_PARTS = re.compile(r"(?s)[?#].*|(?<![^/])[^/?#]*@")  # of a URL: query, fragment, user and password
+
 # Named tuples, not dataclasses: one of each is made per request on the hot path, at a third of the cost.
 
 
@@ -43,7 +45,12 @@ class Request(NamedTuple):
     """One POST. `key` is the caller's and comes back with the outcome; at most one request per key is in flight.
 
     `headers` are complete but for those that frame the message (Host, Content-Length, Connection …), which are the
-    transport's. Times are milliseconds; `timeout_ms` spans everything, name look-up included.
+    transport's. Times are milliseconds; `timeout_ms` spans everything, name look-up included. `connect_timeout_ms` is
+    for the look-up, and then anew for each address of the name, TLS included: one that cannot be reached or does not
+    answer in time leads to the next. While there is a next one, an address gets at most half of the time that is left.
+    An address that failed so is tried after the others from then on.
+
+    Shown, it is without what may be secret: headers, body, the query of the URL.
     """
 
     key: int
@@ -53,6 +60,10 @@ class Request(NamedTuple):
     timeout_ms: int
     connect_timeout_ms: int = 5000
     tls: Tls = PUBLIC
+
+    def __repr__(self) -> str:
+        url = _SECRET_PARTS.sub("", self.url)
+        return f"Request(key={self.key}, url={url!r}, headers={len(self.headers)}, body={len(self.body)} bytes)"
 
 
 class Evidence(NamedTuple):
@@ -96,6 +107,9 @@ class Outcome(NamedTuple):
 class Transport(Protocol):
     """Sends many requests at once from one thread of one process."""
 
+    most: int
+    """How many requests it sends at once. What is submitted beyond that waits, while its deadline runs."""
+
     @property
     def in_flight(self) -> int:
         """Requests that were submitted and not yet reported."""
@@ -121,18 +135,23 @@ class Transport(Protocol):
         ...
 
 
+def connect_share(connect_s: float, left_s: float, addresses: int) -> float:
+    """Seconds for connecting to the first of so many addresses; see `Request`. `left_s`: until the total deadline."""
+    return connect_s if addresses == 1 else min(connect_s, left_s / 2)
+
+
 def verdict_of(evidence: Evidence, status: int | None) -> str:
     """The verdict that the evidence proves.
 
     - answered: the head of a final response is complete, and the whole request had been written, once.
-    - not sent: nothing was offered to the socket, or the request was begun exactly once and its body is not all
-      written. After a second begin the counts are those of the last send and prove nothing.
+    - not sent: it was begun at most once, and nothing was offered to the socket or its body is not all written. After
+      a second begin the counts may be those of the last send and prove nothing.
     - unknown: the rest, a 2xx before the request was complete among it.
     """
-    if evidence.sends == 0 or evidence.bytes_offered == 0:
-        return NOT_SENT
     if evidence.sends > 1:
         return UNKNOWN
+    if evidence.sends == 0 or evidence.bytes_offered == 0:
+        return NOT_SENT
     if evidence.request_complete:
         return ANSWERED if evidence.head_complete else UNKNOWN
     if evidence.head_complete and status is not None and 200 <= status < 300:

@@ -42,6 +42,7 @@ _STEP = 256  # requests in flight, more or less, after which libcurl is told
 _REAPED = 64  # descriptors, after which ended requests are taken out, so that `_keep_idle` keeps up
 _EXPECT = "Expect:"  # removes the header that libcurl would wait on, and on whose refusal it would send again
 _NO_HEADERS: Headers = ()
+_UNREACHED = (pycurl.E_COULDNT_CONNECT, pycurl.E_OPERATION_TIMEDOUT)  # where nothing was begun to be sent
 
 
 class CurlTransport:
@@ -49,6 +50,8 @@ class CurlTransport:
 
     `policy` may be replaced at any time: it is asked at every connection and again at every reuse of one.
     """
+
+    most = 2_048
 
     def __init__(self, egress_policy: EgressPolicy, *, ca_file: str | None = None, look_up: Lookup = look_up) -> None:
         self.policy = egress_policy
@@ -166,7 +169,7 @@ class CurlTransport:
     ) -> None:
         handle = self._handle(PUBLIC if target.plain else request.tls)
         handle.take(request, target, lines, addresses=addresses, policy=self.policy, started=started)
-        handle.begin(addresses[0], fresh=False)
+        handle.begin(fresh=False)
         self._flights[request.key] = handle
         self._keep_idle()
         self._deadlines.add(handle)
@@ -253,19 +256,22 @@ class CurlTransport:
 
     def _again(self, handle: Handle, code: int) -> bool:
         """Send once more where it is proven that nothing was sent: on a fresh connection when a reused one had died,
-        or to the next address when one could not be reached. The deadline stays."""
-        if handle.refused or handle.deadline <= time.monotonic() or handle.curl.getinfo(pycurl.REQUEST_SIZE):
+        or to the next address when one could not be reached or did not answer in time. The deadline stays."""
+        if handle.refused or handle.sends > 1 or handle.curl.getinfo(pycurl.REQUEST_SIZE):
             return False
+        overdue = handle.deadline <= time.monotonic()
         if handle.reused:
-            if handle.resubmitted:
+            if handle.resubmitted or overdue:
                 return False
             handle.resubmitted = True
-        elif code == pycurl.E_COULDNT_CONNECT and not handle.sends and len(handle.addresses) > 1:
+        elif code in _UNREACHED and not handle.sends:
             self._names.resolver.put_last(handle.target.host, handle.addresses[0])
+            if overdue or len(handle.addresses) == 1:
+                return False
             handle.addresses = handle.addresses[1:]
         else:
             return False
-        handle.begin(handle.addresses[0], fresh=handle.resubmitted)
+        handle.begin(fresh=handle.resubmitted)
         self._multi.add_handle(handle.curl)
         return True
 

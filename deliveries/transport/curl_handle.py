@@ -25,7 +25,18 @@ import pycurl
 
 from deliveries.egress import EgressPolicy
 from deliveries.transport import curl_tls
-from deliveries.transport.base import BODY_KEPT, BODY_READ, HEAD_LIMIT, PUBLIC, Evidence, Request, Target, Tls, refusal
+from deliveries.transport.base import (
+    BODY_KEPT,
+    BODY_READ,
+    HEAD_LIMIT,
+    PUBLIC,
+    Evidence,
+    Request,
+    Target,
+    Tls,
+    connect_share,
+    refusal,
+)
 from deliveries.transport.curl_connections import Connections
 
 BUFFER = 16 * 1024  # bytes; libcurl's defaults cost 55 kB per request in flight, this costs 25 kB
@@ -148,8 +159,8 @@ class Handle:
         self.resubmitted = False
         self.stopped = False
 
-    def begin(self, address: str, *, fresh: bool) -> None:
-        """Make the handle ready to send the request to `address`."""
+    def begin(self, *, fresh: bool) -> None:
+        """Make the handle ready to send the request to the first of its addresses."""
         self._sent = 0
         self._socket = -1
         self.fd = -1  # of the connection that it was sent on
@@ -161,7 +172,7 @@ class Handle:
         self.read = 0
         self.lines.clear()
         self._room = HEAD_LIMIT
-        curl, request = self.curl, self.request
+        curl, request, address = self.curl, self.request, self.addresses[0]
         if request.url != self._url:
             curl.setopt(pycurl.URL, request.url)
             self._url = request.url
@@ -175,9 +186,13 @@ class Handle:
         if fresh != self._fresh:
             curl.setopt(pycurl.FRESH_CONNECT, int(fresh))
             self._fresh = fresh
-        if request.connect_timeout_ms != self._connect_ms:
-            curl.setopt(pycurl.CONNECTTIMEOUT_MS, request.connect_timeout_ms)
-            self._connect_ms = request.connect_timeout_ms
+        connect_ms = request.connect_timeout_ms
+        if len(self.addresses) > 1:
+            left_s = self.deadline - time.monotonic()
+            connect_ms = max(int(connect_share(connect_ms / 1000, left_s, len(self.addresses)) * 1000), 1)
+        if connect_ms != self._connect_ms:
+            curl.setopt(pycurl.CONNECTTIMEOUT_MS, connect_ms)
+            self._connect_ms = connect_ms
         curl.setopt(pycurl.POSTFIELDSIZE_LARGE, len(request.body))
         curl.setopt(pycurl.HTTPHEADER, self.header_lines)
 

@@ -63,6 +63,8 @@ class RequestsTransport:
     `policy` may be replaced at any time: it is asked before every connection, and again when that is made.
     """
 
+    most = THREADS
+
     def __init__(
         self,
         egress_policy: EgressPolicy,

@@ -18,7 +18,7 @@ import ssl
 import time
 from typing import Any
 
-from deliveries.transport.base import Refused, refusal
+from deliveries.transport.base import Refused, connect_share, refusal
 from deliveries.transport.single_trace import Stopped, Trace
 from deliveries.transport.tls_context import context_for
 
@@ -165,29 +165,34 @@ class TlsSocket(ssl.SSLSocket):
 
 
 def connected(trace: Trace) -> socket.socket:
-    """A connection, with TLS where the URL says so, to the first of the addresses that can be reached.
+    """A connection, with TLS where the URL says so, to the first of the addresses that can be reached and answers.
 
     `Refused` when it may not be used, OSError when there is none.
     """
+    trace.may_go_on()
     context = None if trace.target.plain else context_for(trace.ca_file, trace.tls, TlsSocket)
     failure: OSError | None = None
-    for address in trace.addresses:
-        until = time.monotonic() + trace.connect_s
+    for tried, address in enumerate(trace.addresses):
+        now = time.monotonic()
+        if failure is not None and trace.deadline <= now:
+            break  # an address that had no time is not to be blamed
+        until = now + connect_share(trace.connect_s, trace.deadline - now, len(trace.addresses) - tried)
         try:
             made = _reached(trace, address, until)
-            break
+            return made if context is None else _secured(trace, made, context, until)
         except Stopped:
             raise
         except OSError as error:
+            if trace.peer is not None and not isinstance(error, TimeoutError):
+                raise  # it was reached, and TLS was not agreed
             trace.unreachable.append(address)
             failure = error
-    else:
-        raise failure or OSError("there is no address to connect to")
-    return made if context is None else _secured(trace, made, context, until)
+    raise failure or OSError("there is no address to connect to")
 
 
 def _reached(trace: Trace, address: str, until: float) -> socket.socket:
     """A socket that is connected to `address` by `until`, and whose peer the policy of this moment allows."""
+    trace.peer = None
     try:
         made = PlainSocket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
     except OSError as error:

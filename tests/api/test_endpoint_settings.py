@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -67,6 +67,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"limits": {"connect_timeout_ms": 900, "timeout_ms": 800}}, "limits.connect_timeout_ms"),
     ({"secret_headers": {"Host": "x"}}, "secret_headers"),
     ({"secret_headers": {"webhook-id": "x"}}, "secret_headers"),
+    ({"secret_headers": {"User-Agent": "x"}}, "secret_headers"),
+    ({"headers": {"USER-AGENT": "x"}}, "headers"),
     ({"secret_headers": {"X-A": "a\r\nX-B: b"}}, "secret_headers"),
     ({"secret_headers": {"X-A": "é"}}, "secret_headers"),
     ({"secret_headers": {"X-A": "1", "x-a": "2"}}, "secret_headers"),
@@ -319,6 +321,51 @@ def test_what_cannot_be_opened_must_be_given_again(mine: Caller, settings: Any) 
     assert error == {"field": "auth.password", "detail": "cannot be opened here: give it again"}
     assert mine("PATCH", path, {"secret_headers": {"X-A": "3", "X-B": "4"}, "auth": BASIC}).status_code == 200
     assert opened(endpoint_id) == ({"X-A": "3", "X-B": "4"}, "hunter-basic")
+
+
+# what the endpoint has, what of it is changed, whether it may have been paused for want of that
+PAUSED: list[tuple[dict[str, Any], dict[str, Any], bool]] = [
+    ({}, {"auth": BEARER}, False),
+    ({"auth": BASIC}, {"auth": BEARER}, False),
+    ({"secret_headers": {"X-A": "1"}}, {"secret_headers": {"X-A": "2"}}, False),
+    ({"tls": {"client_certificate": CLIENT.certificate, "client_key": CLIENT.key}}, {"tls": None}, False),
+    ({"auth": OAUTH2}, {"description": "x"}, False),
+    ({"auth": OAUTH2}, {"secret_headers": {"X-A": "2"}}, False),
+    ({"auth": OAUTH2}, {"auth": {**OAUTH2, "client_secret": "hunter-2"}}, True),
+    ({"auth": OAUTH2}, {"auth": None}, True),
+]
+
+
+@pytest.mark.parametrize(("has", "change", "over"), PAUSED)
+def test_a_pause_that_the_receiver_asked_for_outlasts_a_change_of_secrets(
+    has: dict[str, Any], change: dict[str, Any], over: bool, mine: Caller
+) -> None:
+    path = f"/v1/endpoints/{rows.endpoint(mine, **has)}"
+    Endpoint.objects.update(blocked_until=datetime.now(UTC) + timedelta(hours=1))
+    changed = mine("PATCH", path, change)
+    assert changed.status_code == 200, changed.content
+    assert (changed.json()["blocked_until"] is None) == over
+
+
+@pytest.mark.parametrize(
+    ("column", "change"),
+    [
+        ("auth_sealed", {"auth": BEARER}),
+        ("secret_headers_sealed", {"secret_headers": None}),
+        ("client_key_sealed", {"tls": {"client_certificate": OTHER.certificate, "client_key": OTHER.key}}),
+    ],
+)
+def test_a_pause_for_want_of_a_secret_that_opens_ends_when_it_is_given_again(
+    column: str, change: dict[str, Any], mine: Caller
+) -> None:
+    tls = {"client_certificate": CLIENT.certificate, "client_key": CLIENT.key}
+    path = f"/v1/endpoints/{rows.endpoint(mine, auth=BASIC, secret_headers={'X-A': '1'}, tls=tls)}"
+    with unguarded():
+        Endpoint.objects.update(blocked_until=datetime.now(UTC) + timedelta(hours=1), **{column: "0.AAAA"})
+    assert mine("PATCH", path, {"description": "another"}).json()["blocked_until"] is not None
+    changed = mine("PATCH", path, change)
+    assert changed.status_code == 200, changed.content
+    assert changed.json()["blocked_until"] is None
 
 
 @pytest.mark.parametrize(

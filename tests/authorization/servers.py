@@ -5,9 +5,12 @@ from __future__ import annotations
 import base64
 import json
 import threading
+from typing import Any
 from urllib.parse import parse_qs, unquote_plus
 
+from deliveries.models import Endpoint
 from tests.receiver import Answer, Received, Receiver
+from tests.support.deliveries import endpoint
 
 CLIENT, CLIENT_SECRET, PASSWORD, BEARER, KEPT = (
     "relay",
@@ -86,3 +89,13 @@ class Guarded(Receiver):
     def tokens(self) -> list[str]:
         """What each request brought."""
         return [one.headers.get("authorization", "").removeprefix("Bearer ") for one in self.requests]
+
+
+def oauth2(url: str, **parts: Any) -> dict[str, Any]:
+    return {"kind": "oauth2", "token_url": url, "client_id": CLIENT, "client_secret": CLIENT_SECRET, **parts}
+
+
+def guarded(
+    tenant: str, receiver: Receiver, url: str, *, columns: dict[str, Any] | None = None, **parts: Any
+) -> Endpoint:
+    return endpoint(tenant, receiver.url, auth=oauth2(url, **parts), **(columns or {}))[0]

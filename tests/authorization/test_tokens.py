@@ -9,29 +9,28 @@ from typing import Any
 
 import pytest
 
-from deliveries.dispatch import tokens
+from deliveries.dispatch import token_server, tokens
 from deliveries.dispatch.engine import Engine
 from deliveries.dispatch.tokens import TokenDelayed, TokenRefused, Tokens
 from deliveries.endpoints import update
 from deliveries.models import Endpoint
 from tests.authorization.conftest import Deliver
-from tests.authorization.servers import CLIENT, CLIENT_SECRET, TOKEN, Guarded, TokenServer, error, secrets_of
+from tests.authorization.servers import (
+    CLIENT_SECRET,
+    TOKEN,
+    Guarded,
+    TokenServer,
+    error,
+    guarded,
+    oauth2,
+    secrets_of,
+)
 from tests.receiver import Answer, Receiver
 from tests.support.deliveries import Watched, endpoint, events, submitted
 from tests.support.waiting import wait_until
 from tests.transports import closed_port
 
 pytestmark = pytest.mark.usefixtures("emptied")
-
-
-def oauth2(url: str, **parts: Any) -> dict[str, Any]:
-    return {"kind": "oauth2", "token_url": url, "client_id": CLIENT, "client_secret": CLIENT_SECRET, **parts}
-
-
-def guarded(
-    tenant: str, receiver: Receiver, url: str, *, columns: dict[str, Any] | None = None, **parts: Any
-) -> Endpoint:
-    return endpoint(tenant, receiver.url, auth=oauth2(url, **parts), **(columns or {}))[0]
 
 
 def numbers(one: Watched) -> list[tuple[int, int | None]]:
@@ -53,7 +52,8 @@ def test_one_token_is_fetched_and_used_for_every_delivery(style: str, tenant: st
     assert not secrets_of(repr([(one.rows(), [vars(attempt) for attempt in one.attempts]) for one in sent]))
 
 
-def test_a_token_is_renewed_before_it_ends(tenant: str, deliver: Deliver) -> None:
+def test_a_token_is_renewed_before_it_ends(tenant: str, deliver: Deliver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokens, "LEAST_USE_S", 0.5)
     with TokenServer(life_s="1") as server, Guarded(server) as receiver:
         guarded(tenant, receiver, server.url)
         for _ in range(2):
@@ -245,4 +245,4 @@ def test_nothing_that_holds_a_token_shows_it(tenant: str) -> None:
         ours = Tokens()
         ours.ready(row)
         wait_until(lambda: ours.entries[row.pk].token, 10, "the token is there")
-    assert not secrets_of(repr((ours, ours.entries[row.pk], tokens.ask(row.auth or {}, CLIENT_SECRET))))
+    assert not secrets_of(repr((ours, ours.entries[row.pk], token_server.ask(row.auth or {}, CLIENT_SECRET))))

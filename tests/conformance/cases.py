@@ -73,7 +73,8 @@ class Case:
     `to` is "receiver" (which plays `script`), "closed port", "full backlog" or a whole URL. `server` is the receiver's
     TLS identity; None: the script is played beneath TLS, in place of a handshake. `over_plain_server` names an identity
     for a receiver that wants TLS where the client speaks none. `client` is what the request brings for TLS.
-    `by_deadline`: only the deadline ends it, or `within_ms` when an earlier limit does.
+    `silent`: another address, which takes no connections at the receiver's port. `by_deadline`: only the deadline ends
+    it, or `within_ms` when an earlier limit does.
     """
 
     name: str
@@ -89,6 +90,7 @@ class Case:
     within_ms: int = 0
     to: str = "receiver"
     host: str = ""
+    silent: str = ""
     server: str | None = "good"
     over_plain_server: str | None = None
     client: str = ""

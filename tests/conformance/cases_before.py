@@ -34,6 +34,15 @@ CASES: tuple[Case, ...] = (
         "two addresses, the first refuses", _NAMES, answered(), (Read(), Send(OK)), on=("fresh",),
         host="first-refuses.example.com", body=b"ok",
     ),
+    Case(
+        "the first of two addresses never answers", _NAMES, answered(), (Read(), Send(OK)), on=("fresh",),
+        host="first-silent.example.com", silent="127.0.0.2", connect_ms=1_500, body=b"ok",
+    ),
+    Case(
+        "the first of two addresses never answers, and might take all of the time", _NAMES, answered(),
+        (Read(), Send(OK)), on=("fresh",), host="first-silent.example.com", silent="127.0.0.2", timeout_ms=4_000,
+        body=b"ok",
+    ),
     _name("every address of the name refuses", "all-refuse"),
     _name("the address may not be called", "private"),
     _name("one address of two may not be called", "mixed"),

@@ -11,6 +11,7 @@ _ADDRESSES: dict[str, tuple[str, ...]] = {
     HOST: ("127.0.0.1",),
     "no-address.example.com": (),
     "first-refuses.example.com": ("127.0.0.2", "127.0.0.1"),
+    "first-silent.example.com": ("127.0.0.2", "127.0.0.1"),
     "all-refuse.example.com": ("127.0.0.2", "127.0.0.3"),
     "private.example.com": ("10.0.0.1",),
     "mixed.example.com": ("127.0.0.1", "10.0.0.1"),

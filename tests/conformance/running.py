@@ -48,6 +48,7 @@ class Trial:
     tls: Tls = PUBLIC
     headers: tuple[tuple[str, str], ...] = ()
     receive_buffer: int | None = None
+    silent: str = ""
     heavy: bool = False
 
 
@@ -85,6 +86,7 @@ def trial_of(variant: Variant, *, timeout_ms: int = 0) -> Trial:
         identities().clients[case.client],
         case.headers,
         case.receive_buffer,
+        case.silent,
         heavy=variant.size == "20 MB",
     )
 
@@ -104,6 +106,8 @@ class _Flight:
             self.conversation = Conversation(
                 trial.script, context=context, warm=trial.on == "reused", receive_buffer=trial.receive_buffer
             )
+            if trial.silent:
+                self.scope.enter_context(_full_backlog(trial.silent, self.conversation.port))
         self.url = self._url()
 
     def _url(self) -> str:
@@ -205,11 +209,11 @@ def _closed_port() -> Iterator[int]:
 
 
 @contextlib.contextmanager
-def _full_backlog() -> Iterator[int]:
+def _full_backlog(host: str = "127.0.0.1", port: int = 0) -> Iterator[int]:
     """A port whose listener takes no more connections: the kernel drops what knocks."""
     with contextlib.ExitStack() as scope:
         listener = scope.enter_context(socket.socket())
-        listener.bind(("127.0.0.1", 0))
+        listener.bind((host, port))
         listener.listen(0)
         address = listener.getsockname()
         for _ in range(4):

@@ -32,6 +32,7 @@ class Wrapped:
         back: Callable[[Outcome], Outcome] = lambda outcome: outcome,
     ) -> None:
         self._inner = inner
+        self.most = inner.most
         self._given = given
         self._back = back
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import datetime
 from typing import Any
 
@@ -41,18 +42,26 @@ def claimed(batch: int = 100, owner: str = OWNER) -> list[Delivery]:
 
 
 def settle(
-    found: list[Delivery], status: int | None = 200, headers: Headers = (), *, watch: Watch, owner: str = OWNER
+    found: list[Delivery],
+    status: int | None = 200,
+    headers: Headers = (),
+    *,
+    watch: Watch,
+    owner: str = OWNER,
+    written: bool = True,
 ) -> None:
-    """The receiver answered so; 0: proven not sent; None: nobody knows. The news is written down at once."""
+    """The receiver answered so, now; 0: proven not sent; None: nobody knows. The news is written down at once."""
+    now = time.monotonic()
     verdict = UNKNOWN if status is None else ANSWERED if status else NOT_SENT
     error = "" if status else "No connection."
     reports = [
-        Report(one, Outcome(one.key, verdict, status or None, headers, b"", error, Evidence(sends=1)), one.claimed_at)
+        Report(one, Outcome(one.key, verdict, status or None, headers, b"", error, Evidence(sends=1)), now)
         for one in found
     ]
     answers = settling.settle(reports, owner=owner, watch=watch)
     assert all(isinstance(answer, Applied) for answer in answers.values()), answers
-    watch.write(at_once=True)
+    if written:
+        watch.write(at_once=True)
 
 
 def state(of: Endpoint) -> EndpointState:

@@ -61,19 +61,9 @@ def test_what_came_before_and_after_in_one_batch_is_told_apart() -> None:
     found = claimed(16)
     settle(found[:5], 500, watch=watch)
     for status, some in ((500, found[5:9]), (200, found[9:10]), (500, found[10:13])):
-        # Told, and written down together.
-        watch._next = float("inf")
-        settle_untold(some, status, watch)
+        settle(some, status, watch=watch, written=False)
     watch.write(at_once=True)
     assert (breaker(to), state(to).failures_in_a_row) == ("closed", 3)
-
-
-def settle_untold(found: list, status: int, watch: Watch) -> None:  # type: ignore[type-arg]
-    write, watch.write = watch.write, lambda **_: None  # type: ignore[method-assign]
-    try:
-        settle(found, status, watch=watch)
-    finally:
-        watch.write = write  # type: ignore[method-assign]
 
 
 def test_half_of_twenty_answers_in_a_minute_open_it() -> None:
@@ -173,6 +163,25 @@ def test_it_can_be_switched_off(settings: Settings) -> None:
     accepted(to, 100)
     settle(claimed(100), 503, watch=watch)
     assert breaker(to) == "closed"
+
+
+@pytest.mark.parametrize("pause_over", [True, False])
+@pytest.mark.parametrize("status", [200, 404, 503, None])
+def test_one_that_is_open_when_breakers_are_switched_off_closes_with_the_next_news(
+    settings: Settings, caplog: pytest.LogCaptureFixture, status: int | None, pause_over: bool
+) -> None:
+    to, watch = endpoint(), Watch()
+    accepted(to, 40)
+    found = claimed(11)
+    settle(found[:10], 503, watch=watch)
+    settings.RELAY_BREAKER_FAILURES = 0
+    if pause_over:
+        change(to, open_until=ago(1))
+    settle(found[10:], status, watch=watch)
+    watch.write(last=True)
+    assert (breaker(to), state(to).opens, state(to).open_until) == ("closed", 0, None)
+    assert len(claimed()) == to.in_flight
+    assert "breakers are switched off" in caplog.text
 
 
 def test_enabling_the_endpoint_closes_it() -> None:

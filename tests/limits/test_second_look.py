@@ -24,7 +24,7 @@ pytestmark = pytest.mark.django_db
 def tell(of: Endpoint, watch: Watch, times: int = 1, *, probing: bool = False) -> None:
     """The receiver answered 503, and nothing of that was written down yet."""
     for _ in range(times):
-        watch.saw(of.endpoint_id, judge(ANSWERED, 503, ()), error="", first=True, probing=probing)
+        watch.saw(of.endpoint_id, judge(ANSWERED, 503, ()), error="", first=True, probing=probing, at=time.monotonic())
 
 
 ABORT = (("webhook-delivery", "abort-message"),)

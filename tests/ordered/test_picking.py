@@ -118,16 +118,27 @@ def test_a_first_one_whose_worker_was_lost_holds_the_line_until_it_is_known(tena
         assert claimed() == [], "nobody knows, and nobody sends it again: the line waits for a person"
 
 
-def test_a_first_one_whose_time_has_not_come_holds_the_line(tenant: str) -> None:
+def test_what_is_scheduled_for_later_stands_beside_the_line_and_holds_nobody(tenant: str) -> None:
     ordered(tenant)
-    (later,) = accepted(tenant, deliver_at=datetime.now(UTC) + timedelta(hours=1))
-    (now,) = accepted(tenant)
-    assert claimed() == []
-    due_now(later)
+    later, soon = accepted(tenant, 2, deliver_at=datetime.now(UTC) + timedelta(hours=1))
+    first, second = accepted(tenant, 2)
+    assert [one.pointer.in_line for one in (later, soon, first, second)] == [False, False, True, True]
+    assert [one.run.task.in_line for one in (later, soon, first, second)] == [False, False, True, True]
     (head,) = claimed()
-    assert head.key == later.operation_key
+    assert head.key == first.operation_key
+    due_now(later)
+    due_now(soon)
+    assert set(keys(claimed())) == {later.operation_key, soon.operation_key}, "it waits for nobody either"
     answered(head)
-    assert keys(claimed()) == [now.operation_key]
+    assert keys(claimed()) == [second.operation_key]
+
+
+def test_what_was_scheduled_for_a_time_that_is_over_stands_in_line(tenant: str) -> None:
+    ordered(tenant)
+    first, second = accepted(tenant, 2, deliver_at=datetime.now(UTC) - timedelta(hours=1))
+    assert keys(claimed()) == [first.operation_key]
+    assert claimed() == []
+    assert second.pointer.in_line
 
 
 def test_an_endpoint_that_receives_nothing_keeps_its_line(tenant: str) -> None:

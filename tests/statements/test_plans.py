@@ -76,6 +76,10 @@ PLANT = (
     FROM planned
     """,
     """
+    INSERT INTO deliveries_event (event_id, tenant_id, type, payload, digest, deliveries)
+    SELECT task_id, 'default', 'a', '1', '\\x00', 1 FROM planned
+    """,
+    """
     INSERT INTO deliveries_attempt
            (operation_key, number, epoch, owner, url, started_at, verdict, classification, error)
     SELECT operation_key, 1, 1, 'worker', '', clock_timestamp(), 'unknown', 'worker_lost', '' FROM planned
@@ -87,7 +91,7 @@ PLANT = (
     """,
     """
     ANALYZE ledger_task, ledger_run, ledger_lease, ledger_operation, ledger_dispatch, deliveries_endpoint,
-            deliveries_attempt, deliveries_acknowledgement
+            deliveries_attempt, deliveries_acknowledgement, deliveries_event
     """,
 )
 

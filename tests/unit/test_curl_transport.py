@@ -266,6 +266,8 @@ def test_a_2xx_before_the_request_was_complete_is_unknown(transport: CurlTranspo
     with Receiver(before_body=lambda _: Answer(200, close=True), receive_buffer=65536) as receiver:
         outcome = send(transport, receiver.url, BIG)
         assert receiver.requests == []
-    assert (outcome.verdict, outcome.http_status) == (UNKNOWN, 200)
+    # Where the reset of the unread body overtakes the answer, nothing speaks of it: then it is only known to be cut.
+    assert (outcome.verdict, outcome.http_status) in {(UNKNOWN, 200), (NOT_SENT, None)}
     assert not outcome.evidence.request_complete
-    assert outcome.error == "The receiver answered 200 before the request was complete."
+    if outcome.http_status:
+        assert outcome.error == "The receiver answered 200 before the request was complete."

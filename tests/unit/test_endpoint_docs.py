@@ -9,7 +9,7 @@ from typing import get_args
 from pydantic import BaseModel
 
 from deliveries.api.endpoint_schemas import Endpoint, EndpointNew
-from deliveries.dispatch import tokens
+from deliveries.dispatch import token_server
 from deliveries.rules import auth, certificates, columns
 
 TEXT = (Path(__file__).parents[2] / "docs" / "endpoints.md").read_text()
@@ -37,6 +37,6 @@ def test_the_numbers_are_those_of_the_rules() -> None:
         columns.URL_LENGTH, columns.QUERY_URL_LENGTH, columns.DESCRIPTION_LENGTH, columns.TYPES, columns.HEADERS,
         columns.HEADER_VALUE_LENGTH, columns.HEADERS_BYTES, columns.HOURS, columns.IN_FLIGHT, columns.FASTEST_RATE,
         columns.LARGEST_BURST, columns.LONGEST_DELAY, columns.MOST_PATIENCE, columns.TRIES, auth.TOKEN_LENGTH,
-        auth.SECRET_LENGTH, auth.NAME_LENGTH, certificates.SHORTEST_RSA, tokens.TOKEN_LENGTH,
+        auth.SECRET_LENGTH, auth.NAME_LENGTH, certificates.SHORTEST_RSA, token_server.TOKEN_LENGTH,
     ):  # fmt: skip
         assert f"{number:,}" in TEXT, number

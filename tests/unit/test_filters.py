@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deliveries import filters
-from deliveries.filters import FilterRefused, Payload, check
+from deliveries.filters import FilterRefused, Payload, Steps, check
 
 INVOICE = {
     "id": "in_1042", "total": 1290, "rate": 1.0, "paid": True, "note": None, "": "empty name",
@@ -20,7 +20,7 @@ INVOICE = {
 
 
 def passes(wanted: Any, payload: bytes) -> bool:
-    return Payload(payload).passes(json.dumps(wanted))
+    return Payload(payload).passes(json.dumps(wanted), Steps())
 
 
 CASES: tuple[tuple[Any, bool], ...] = (
@@ -113,7 +113,13 @@ REFUSED: tuple[tuple[Any, str], ...] = (
     ({"$and": {"a": 1}}, "takes an array of filters"),
     ({"a": float("nan")}, "JSON value"),
     ({"a": "\0"}, "NUL"),
+    ({"a": "\ud800"}, "half a surrogate pair"),
     ({"a": "x" * filters.LONGEST}, "longer than"),
+    ({"a": ["x" * (filters.LONGEST - 60), *[1e-20] * 8]}, "longer than"),
+    ({"a": {"$in": [1e300] * 30}}, "1e+300 is no number for a filter"),
+    ({"a": {"$or": [{"$lt": -1e16}, 5]}}, "1e16"),
+    ({"a": {"$gt": 1e-300}}, "40 characters"),
+    ({"a": [{"b": 10**40}]}, "40 characters"),
     ({"a": {"$in": list(range(filters.MOST_NODES + 1))}, "b": 1}, "more than"),
     ({str(n): n for n in range(filters.MOST_NODES + 1)}, "more than"),
 )
@@ -134,12 +140,55 @@ def test_a_filter_that_is_nested_too_deeply_is_refused() -> None:
         check(wanted)
 
 
+@pytest.mark.parametrize("number", [10**39, -(10**38), 1e15, 9999999999999998.0, 1e-30, -0.0, 0.1, 1.5e-9])
+def test_a_number_that_can_be_written_out_is_let_through(number: float) -> None:
+    check({"a": number})
+    assert passes({"a": number}, json.dumps({"a": number}).encode())
+
+
+def test_a_filter_that_is_there_is_judged_by_however_long_it_is() -> None:
+    wanted = {"a": {"$in": [10**300] * 30}}
+    assert not passes(wanted, b'{"a": 5}')
+    assert passes(wanted, b'{"a": 1%s}' % (b"0" * 300))
+
+
+@pytest.mark.parametrize(
+    "saved", ['{"a": {"$regex": "x"}}', "[]", "{", '{"a": ' + "9" * 5_000 + "}", '{"a":' * 50_000 + "1" + "}" * 50_000]
+)
+def test_what_is_there_and_is_no_filter_lets_everything_pass_and_the_log_says_so_once(
+    saved: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    filters._matcher.cache_clear()
+    for _ in range(2):
+        assert Payload(b'{"a": 5}').passes(saved, Steps())
+    (said,) = caplog.messages
+    assert "cannot be read" in said
+    assert len(said) < 400
+
+
 def test_judging_takes_a_bounded_number_of_steps_and_then_passes() -> None:
     wanted = {"$or": [{"$any": {"a": {"$gt": n}}} for n in range(1, 60)]}
     check(wanted)
     payload = json.dumps([{"a": 0}] * 20_000).encode()
     assert passes(wanted, payload)
     assert not passes(wanted, json.dumps([{"a": 0}] * 100).encode())
+
+
+def test_several_judgements_share_their_steps() -> None:
+    steps = Steps()
+    payload = Payload(json.dumps([0] * 1000).encode())
+    wanted = json.dumps({"$any": {"$gt": 5}})
+    told = [payload.passes(wanted, steps) for _ in range(filters.STEPS // 1000)]
+    assert told[:50] == [False] * 50
+    assert told[-1], "what is too much passes"
+
+
+@pytest.mark.parametrize("cheap", [{"$exists": False}, {"$in": []}, {"$not": {"$exists": True}}, {"$any": 1}])
+def test_every_element_that_is_looked_at_costs_a_step(cheap: Any) -> None:
+    payload = Payload(json.dumps([0] * 1000).encode())
+    steps = Steps()
+    assert not payload.passes(json.dumps({"$any": cheap}), steps)
+    assert steps.left <= filters.STEPS - 1000
 
 
 @pytest.mark.parametrize("payload", [b"[" * 100_000 + b"]" * 100_000, b'{"a": ' + b"9" * 5_000 + b"}"])
