@@ -186,7 +186,7 @@ def connected(trace: Trace) -> socket.socket:
             if trace.peer is not None and not isinstance(error, TimeoutError):
                 raise  # it was reached, and TLS was not agreed
             trace.unreachable.append(address)
-            failure = error
+            failure = error.with_traceback(None)  # whose frames would keep the request, and its key, for long
     raise failure or OSError("there is no address to connect to")
 
 
