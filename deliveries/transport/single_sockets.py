@@ -86,6 +86,14 @@ class TlsSocket(ssl.SSLSocket):
         with self.trace.lock:
             super().close()
 
+    def recv(self, *args: Any, **kwargs: Any) -> bytes:
+        try:
+            return super().recv(*args, **kwargs)
+        except OSError:
+            if self._sslobj is None:  # type: ignore[attr-defined]
+                self.close()  # it is being made around a connection that was reset meanwhile: nobody else will close it
+            raise
+
     def take(self, trace: Trace) -> None:
         """It is of this request from now on."""
         with trace.lock:

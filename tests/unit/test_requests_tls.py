@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import pty
+import select
+import socket
+import struct
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import certifi
 import psutil
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -251,3 +255,21 @@ def test_a_request_that_hangs_over_tls_is_stopped_at_once(transport: RequestsTra
         (outcome,) = transport.abort([1])
     assert (outcome.verdict, outcome.error) == ("unknown", "Stopped by us while in flight.")
     assert outcome.evidence.elapsed_ms < 5000
+
+
+def test_a_connection_that_was_reset_before_its_handshake_leaves_no_socket_behind() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        plain = socket.create_connection(listener.getsockname())
+        accepted, _ = listener.accept()
+        accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        accepted.close()
+    poll = select.poll()
+    poll.register(plain, select.POLLIN)
+    assert poll.poll(5_000)
+    number = plain.fileno()
+    context = context_for(certifi.where(), PUBLIC, TlsSocket)
+    with pytest.raises(OSError, match="reset") as refused:
+        context.wrap_socket(plain, server_hostname="example.com", do_handshake_on_connect=False)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(number)
+    assert refused.value.__traceback__ is not None, "and nothing of it was collected meanwhile"
