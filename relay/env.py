@@ -147,7 +147,7 @@ class Reader:
         url = self.text(name)
         if not url:
             return None
-        if urlsplit(url).scheme not in ("postgresql", "postgres"):
+        if url.partition("://")[0] not in ("postgresql", "postgres"):  # several hosts are no URL for everybody
             raise BadVariable(name, "must be a postgresql:// URL: Relay keeps its record in PostgreSQL only")
         try:
             parameters = conninfo_to_dict(url)

@@ -50,6 +50,8 @@ def _made(ca_file: str, tls: Tls) -> ssl.SSLContext:
     """Made bare: Python's default context would log TLS secrets where SSLKEYLOGFILE says."""
     check_tls(tls)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # certificate and host name are checked
+    # Some builds of Python take the end of the connection for the end of TLS, which anybody on the way can bring about.
+    context.options &= ~ssl.OP_IGNORE_UNEXPECTED_EOF
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if not tls.ca_certificates:
         context.load_verify_locations(ca_file)
