@@ -81,9 +81,12 @@ def check(wanted: Any) -> None:
         text.encode()
     except UnicodeEncodeError:
         raise FilterRefused("A filter may not hold half a surrogate pair.") from None
-    if written_length(wanted) > LONGEST:
-        raise FilterRefused(f"The filter is longer than {LONGEST} characters.")
-    _compile(text)
+    try:
+        if written_length(wanted) > LONGEST:
+            raise FilterRefused(f"The filter is longer than {LONGEST} characters.")
+        _compile(text)
+    except RecursionError:
+        raise FilterRefused("A filter is a JSON value, not nested too deeply.") from None
 
 
 def written_length(wanted: Any) -> int:
@@ -206,6 +209,7 @@ def _member(name: str, matcher: Matcher) -> Matcher:
 
 def _any_element(matcher: Matcher) -> Matcher:
     def match(value: Any, steps: Steps) -> bool:
+        steps.take()
         if not isinstance(value, list):
             return False
         for element in value:
@@ -238,7 +242,12 @@ def _equal_to(wanted: Any) -> Matcher:
 def _one_of(given: Any) -> Matcher:
     if not isinstance(given, list):
         raise FilterRefused("takes an array of values.")
-    return lambda value, steps: any(_same(one, value, steps) for one in given)
+
+    def match(value: Any, steps: Steps) -> bool:
+        steps.take()
+        return any(_same(one, value, steps) for one in given)
+
+    return match
 
 
 def _ordered(holds: Callable[[Any, Any], bool]) -> Callable[[Any], Matcher]:
@@ -284,7 +293,12 @@ def _contains(given: Any) -> Matcher:
 def _exists(given: Any) -> Matcher:
     if not isinstance(given, bool):
         raise FilterRefused("takes true or false.")
-    return lambda value, steps: (value is not _MISSING) is given
+
+    def match(value: Any, steps: Steps) -> bool:
+        steps.take()
+        return (value is not _MISSING) is given
+
+    return match
 
 
 _OPERATORS: Mapping[str, Callable[[Any], Matcher]] = {

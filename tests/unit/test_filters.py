@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -181,6 +182,22 @@ def test_several_judgements_share_their_steps() -> None:
     told = [payload.passes(wanted, steps) for _ in range(filters.STEPS // 1000)]
     assert told[:50] == [False] * 50
     assert told[-1], "what is too much passes"
+
+
+@pytest.mark.parametrize("cheap", [{"$exists": False}, {"$in": []}, {"$any": 1}])
+def test_every_condition_costs_a_step_also_one_that_is_easily_told(cheap: Any) -> None:
+    steps = Steps()
+    assert not Payload(b"0").passes(json.dumps({"$or": [cheap] * 60}), steps)
+    assert steps.left <= filters.STEPS - 60
+
+
+@pytest.mark.parametrize("depth", [300, 450, 600, 900, 5_000])
+def test_a_value_that_is_nested_without_end_is_refused_or_let_through_and_breaks_nothing(depth: int) -> None:
+    value: Any = 1
+    for _ in range(depth):
+        value = [value]
+    with suppress(FilterRefused):
+        check({"a": value})
 
 
 @pytest.mark.parametrize("cheap", [{"$exists": False}, {"$in": []}, {"$not": {"$exists": True}}, {"$any": 1}])
