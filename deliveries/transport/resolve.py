@@ -155,8 +155,9 @@ class Resolver:
         """Forget everything. Look-ups that are still going on end by themselves and ring nobody."""
         self._queue.clear()
         self._slow_queue.clear()
-        if self._clock is not None:
-            self._clock.cancel()
+        clock = self._clock
+        if clock is not None:
+            clock.cancel()
         self._bell.close()
 
     def _keep(self, host: str, answer: Answer) -> Answer:
@@ -180,11 +181,17 @@ class Resolver:
             host = heapq.heappop(self._slow_queue)[2]
             self._slow.add(host)
             self._run(host)
-        if self._queue and self._quick and (self._clock is None or self._clock.finished.is_set()):
+        if self._queue and self._quick and self._clock is None:
             # Nobody else would come back when the oldest of the quick lane has had its time.
-            self._clock = threading.Timer(next(iter(self._quick.values())) + QUICK_S - now, self._bell.ring)
-            self._clock.daemon = True
-            self._clock.start()
+            clock = threading.Timer(next(iter(self._quick.values())) + QUICK_S - now, self._strike)
+            clock.daemon = True
+            self._clock = clock
+            clock.start()
+
+    def _strike(self) -> None:
+        """In the clock's thread. It is gone before it rings: who is woken by it sets the next one."""
+        self._clock = None
+        self._bell.ring()
 
     def _move_overdue(self, now: float) -> None:
         overdue = []

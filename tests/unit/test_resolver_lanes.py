@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from deliveries.transport import resolve
+from deliveries.transport.bell import Bell
 from deliveries.transport.resolve import Resolver
 from tests.support.name_servers import HERE, Servers, answer_of, until_answered
 from tests.support.waiting import wait_until
@@ -39,6 +40,37 @@ def test_look_ups_that_take_too_long_make_room_for_new_names(
         resolver.ask(host)
     assert until_answered(resolver, "healthy.com")["healthy.com"].addresses == HERE
     assert servers.at_once == 10
+
+
+class BellOfASlowThread(Bell):
+    """A clock that rings it goes on only when `go_on` is set: as a thread does that loses the processor there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.go_on = threading.Event()
+
+    def ring(self) -> None:
+        super().ring()
+        if isinstance(threading.current_thread(), threading.Timer):
+            self.go_on.wait(30)
+
+
+def test_the_next_clock_is_set_although_the_last_ones_thread_has_not_ended(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resolve, "QUICK_AT_ONCE", 4)
+    monkeypatch.setattr(resolve, "QUICK_S", 0.05)
+    bell = BellOfASlowThread()
+    resolver = Resolver(servers.look_up, bell)
+    slow = [f"slow{at}.com" for at in range(10)]
+    servers.hold(*slow)
+    try:
+        for host in (*slow, "healthy.com"):
+            resolver.ask(host)
+        assert until_answered(resolver, "healthy.com")["healthy.com"].addresses == HERE
+    finally:
+        bell.go_on.set()
+        resolver.close()
 
 
 def test_names_that_are_known_to_be_slow_have_a_lane_of_their_own(
