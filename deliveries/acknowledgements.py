@@ -18,6 +18,7 @@ from django.conf import settings
 from django.db import transaction
 
 from deliveries.dispatch.attempts import storable
+from deliveries.dispatch.exhausted import tell_exhausted
 from deliveries.dispatch.settling import retry_delay_ms
 from deliveries.dispatch.vouching import LATE_EVIDENCE
 from deliveries.models import Endpoint, Said, Source
@@ -186,6 +187,7 @@ def _converge(candidate: _Evidence, endpoint: Endpoint) -> Applied[Settled] | Re
             evidence=_shown(one),
             remote_id=None if _is_late(one) else one.remote_id,
         )
+        tell_exhausted([answer], [endpoint])
         if isinstance(answer, Applied):
             log.info("operation %s is %s: %s", one.operation_key, answer.row.status, _by(one))
         return answer

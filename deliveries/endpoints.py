@@ -7,14 +7,15 @@ secret is taken in the plain and stored sealed; nothing here gives it back.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import Any, TypedDict
 from uuid import UUID
 
 from django.db import transaction
 from django.db.models import QuerySet
 
-from deliveries import authorization, health, ids, signing
-from deliveries.models import Endpoint
+from deliveries import authorization, health, ids, operational, signing
+from deliveries.models import Endpoint, Receives
 from deliveries.rules import auth, certificates, columns, together
 from deliveries.rules.broken import Problem, RuleBroken
 from deliveries.rules.columns import (
@@ -39,6 +40,7 @@ __all__ = [
     "living",
     "longest_timeout_ms",
     "update",
+    "verified",
 ]
 
 
@@ -53,9 +55,9 @@ _SEALED: dict[str, Callable[[Endpoint], object]] = {
 class Changes(TypedDict, total=False):
     """What a caller may set, by the columns' names.
 
-    `secret` and `signature` only at creation. `secret_headers` changes the named ones and leaves the others; None
-    removes one, or all. `auth` is whole, but for a secret that stays. Of `client_certificate`, `client_key` and
-    `ca_certificates` nothing (or None) removes.
+    `secret`, `signature` and `receives` only at creation. `secret_headers` changes the named ones and leaves the
+    others; None removes one, or all. `auth` is whole, but for a secret that stays. Of `client_certificate`,
+    `client_key` and `ca_certificates` nothing (or None) removes.
     """
 
     url: str
@@ -71,6 +73,8 @@ class Changes(TypedDict, total=False):
     envelope: str
     secret: str
     signature: str
+    receives: str
+    must_verify: bool
     enabled: bool
     idempotent: bool
     window_hours: int
@@ -88,6 +92,12 @@ class Changes(TypedDict, total=False):
     connect_timeout_ms: int | None
 
 
+Check = Callable[[datetime], None]
+BY_REQUEST = "by request"
+"""Why an endpoint is disabled, where nobody said more."""
+NOT_VERIFIED = "its URL is not verified"
+
+
 class EndpointRefused(ValueError):
     """Nothing was stored: `problems` says why."""
 
@@ -102,23 +112,35 @@ def create(tenant_id: str, changes: Changes) -> tuple[Endpoint, str]:
     `EndpointRefused` when a rule is broken; `url` is required.
     """
     given = dict(changes)
+    receives = str(given.pop("receives", Receives.EVENTS))
     secret, problems = _signing_secret(given.pop("secret", None), given.pop("signature", None))
     if "url" not in given:
         problems += (Problem("url", "is required"),)
+    if receives not in Receives.values:
+        problems += (Problem("receives", f"must be one of {', '.join(Receives.values)}"),)
     # Made here and not by the database, because what is sealed is bound to the row's id.
     row = Endpoint(endpoint_id=ids.time_ordered(), tenant_id=tenant_id)
     stored = _stored(row, given, problems)
+    if stored.get("must_verify"):
+        stored |= {"enabled": False, "disabled_reason": NOT_VERIFIED}
     Endpoint.objects.create(
         endpoint_id=row.endpoint_id,
         tenant_id=tenant_id,
+        receives=receives,
         secret_sealed=seal(secret, f"endpoint:{row.endpoint_id}"),
         **stored,
     )
+    operational.forget()
     return Endpoint.objects.get(endpoint_id=row.endpoint_id), secret
 
 
-def update(tenant_id: str, endpoint_id: UUID, changes: Changes) -> Endpoint | None:
-    """Set the named columns and no others; None when the tenant has no such endpoint.
+def update(
+    tenant_id: str, endpoint_id: UUID, changes: Changes, *, reason: str = BY_REQUEST, check: Check | None = None
+) -> Endpoint | None:
+    """Set the named columns and no others; None when the tenant has no such endpoint. `reason`: why, where it is
+    disabled by this.
+
+    `check` is called with the row's `updated_at` under its lock; what it raises leaves everything as it was.
 
     Two callers who change different columns do not undo each other; of two who change the same one, the later wins. The
     rules that join columns are judged under the row's lock, on what is there then.
@@ -127,35 +149,77 @@ def update(tenant_id: str, endpoint_id: UUID, changes: Changes) -> Endpoint | No
     with transaction.atomic():
         found = living(tenant_id).filter(endpoint_id=endpoint_id)
         row = found.select_for_update(no_key=True).first()
+        if row is not None and check is not None:
+            check(row.updated_at)
         if row is None or not given:
             return row
         stored = _stored(row, given, ())
-        if stored.get("enabled") is True:
+        if _unverified(row, stored):
+            if stored.get("enabled") is True and not (stored.keys() & {"url", "must_verify"}):
+                raise EndpointRefused((Problem("enabled", "its URL is not verified: send it a challenge first"),))
+            stored |= {"verified_at": None, "enabled": False, "disabled_reason": NOT_VERIFIED}
+        elif stored.get("enabled") is True:
             stored |= {"disabled_reason": "", "blocked_until": None}
             health.reset(endpoint_id)
         elif stored.get("enabled") is False:
-            stored |= {"disabled_reason": "by request"}
+            stored |= {"disabled_reason": reason}
         if stored.get("url", row.url) != row.url:
             stored["blocked_until"] = None  # it was another receiver that asked for a pause, or was sick
             health.reset(endpoint_id)
         if _lacked(row, stored):
             stored["blocked_until"] = None
         found.update(**stored, updated_at=Clock())
-        return found.first()
+        changed = found.get()
+        _tell(row, changed)
+        return changed
 
 
-def delete(tenant_id: str, endpoint_id: UUID) -> bool:
-    """Remove an endpoint; False when the tenant has no such endpoint (any more).
+def verified(tenant_id: str, endpoint_id: UUID, url: str) -> Endpoint | None:
+    """The URL has answered a challenge: enable its endpoint. None when that has another URL by now, or is gone."""
+    with transaction.atomic():
+        found = living(tenant_id).filter(endpoint_id=endpoint_id, url=url, must_verify=True)
+        row = found.select_for_update(no_key=True).first()
+        if row is None:
+            return None
+        now = Clock()
+        found.update(verified_at=now, enabled=True, disabled_reason="", blocked_until=None, updated_at=now)
+        health.reset(endpoint_id)
+        operational.forget()
+        return found.get()
+
+
+def _unverified(row: Endpoint, stored: Mapping[str, Any]) -> bool:
+    """Whether the endpoint, after the change, must still prove that its URL wants what is sent."""
+    if not stored.get("must_verify", row.must_verify):
+        return False
+    return row.verified_at is None or stored.get("url", row.url) != row.url
+
+
+def _tell(was: Endpoint, now: Endpoint) -> None:
+    """Tell who listens that it was disabled, or that it is enabled after Relay or its receiver had disabled it."""
+    operational.forget()
+    if was.enabled and not now.enabled:
+        health.tell_disabled([now.endpoint_id], by="request")
+    elif now.enabled and not was.enabled and was.disabled_reason not in {"", BY_REQUEST, NOT_VERIFIED}:
+        health.tell_recovered([now], now.updated_at)
+
+
+def delete(tenant_id: str, endpoint_id: UUID, *, check: Check | None = None) -> bool:
+    """Remove an endpoint; False when the tenant has no such endpoint (any more). `check` as in `update`.
 
     The row stays for the deliveries that name it. What still waits for it is cancelled by the reconciler, not here.
     """
-    now = Clock()
-    changed = (
-        living(tenant_id)
-        .filter(endpoint_id=endpoint_id)
-        .update(deleted_at=now, enabled=False, disabled_reason="deleted", updated_at=now)
-    )
-    return changed == 1
+    with transaction.atomic():
+        found = living(tenant_id).filter(endpoint_id=endpoint_id)
+        row = found.select_for_update(no_key=True).first()
+        if row is None:
+            return False
+        if check is not None:
+            check(row.updated_at)
+        now = Clock()
+        found.update(deleted_at=now, enabled=False, disabled_reason="deleted", updated_at=now)
+    operational.forget()
+    return True
 
 
 def living(tenant_id: str) -> QuerySet[Endpoint]:

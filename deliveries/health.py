@@ -18,8 +18,9 @@ from uuid import UUID
 from django.conf import settings
 from django.db.models.functions import Now
 
-from deliveries import ids
+from deliveries import ids, operational
 from deliveries.models import Endpoint, EndpointState
+from deliveries.operational import Type
 from deliveries.outcomes import Effect, Judgement
 from deliveries.queries import DELIVERIES
 from ledger.models import Clock
@@ -64,6 +65,8 @@ class _Recorded:
     move: str
     opens: int
     open_until: datetime | None
+    recovered_at: datetime | None
+    """It accepts again, after it was told that it fails."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +180,9 @@ def _record(due: dict[UUID, _News]) -> list[_Recorded]:
         if unborn:
             DELIVERIES["endpoint_state.born"].rows(_Endpoint, {"endpoint_ids": sorted(unborn)})
             recorded += _said({key: due[key] for key in unborn})
+        well = {one.endpoint_id: one.recovered_at for one in recorded if one.recovered_at is not None}
+        for row in Endpoint.objects.filter(pk__in=well).order_by("pk") if well else ():
+            tell_recovered([row], well[row.pk])
         return recorded
 
     return in_transaction(work)
@@ -234,21 +240,46 @@ def disable_failing() -> int:
 def _disable(one: _Failing) -> int:
     since = one.failing_since.isoformat(sep=" ", timespec="seconds")
     reason = f"Nothing was accepted since {since}: {one.failing_count} deliveries failed."
-    there = Endpoint.objects.filter(pk=one.endpoint_id, enabled=True, state__failing_since=one.failing_since)
-    changed = there.update(enabled=False, disabled_reason=reason, updated_at=Now())
+    changed = in_transaction(lambda: _close(one, reason))
     if changed:
         log.warning("%s is disabled: %s", ids.render(ids.ENDPOINT, one.endpoint_id), reason)
     return changed
 
 
+def _close(one: _Failing, reason: str) -> int:
+    there = Endpoint.objects.filter(pk=one.endpoint_id, enabled=True, state__failing_since=one.failing_since)
+    changed = there.update(enabled=False, disabled_reason=reason, updated_at=Now())
+    if changed:
+        tell_disabled([one.endpoint_id], by="relay")
+    return changed
+
+
+def tell_disabled(endpoint_ids: Collection[UUID], *, by: Literal["relay", "receiver", "request"]) -> None:
+    """Tell of endpoints that were disabled in this transaction, and by whom."""
+    operational.tell(
+        operational.endpoint(
+            row, Type.ENDPOINT_DISABLED, row.updated_at.isoformat(),
+            reason=row.disabled_reason, by=by, disabled_at=row.updated_at.isoformat(),
+        )
+        for row in Endpoint.objects.filter(pk__in=endpoint_ids).order_by("pk")
+        if operational.heard(row.tenant_id)
+    )  # fmt: skip
+
+
+def tell_recovered(rows: Iterable[Endpoint], at: datetime) -> None:
+    """Tell of endpoints that accept again, after it was told that they fail; or that are enabled after Relay, or their
+    receivers, had disabled them."""
+    operational.tell(
+        operational.endpoint(row, Type.ENDPOINT_RECOVERED, at.isoformat(), recovered_at=at.isoformat())
+        for row in rows
+        if operational.heard(row.tenant_id)
+    )
+
+
 def _warn(failing: Collection[_Failing]) -> None:
     if not failing:
         return
-    warned = in_transaction(
-        lambda: DELIVERIES["endpoint_state.warn"].rows(
-            _Endpoint, {"endpoint_ids": [one.endpoint_id for one in failing]}
-        )
-    )
+    warned = in_transaction(lambda: _say_half_way(failing))
     since = {one.endpoint_id: one.failing_since for one in failing}
     for row in warned:
         log.warning(
@@ -257,6 +288,21 @@ def _warn(failing: Collection[_Failing]) -> None:
             since[row.endpoint_id].isoformat(sep=" ", timespec="seconds"),
             (since[row.endpoint_id] + _disable_after()).isoformat(sep=" ", timespec="seconds"),
         )
+
+
+def _say_half_way(failing: Collection[_Failing]) -> list[_Endpoint]:
+    warned = DELIVERIES["endpoint_state.warn"].rows(_Endpoint, {"endpoint_ids": [one.endpoint_id for one in failing]})
+    about = {one.endpoint_id: one for one in failing}
+    operational.tell(
+        operational.endpoint(
+            row, Type.ENDPOINT_FAILING, about[row.pk].failing_since.isoformat(),
+            failing_since=about[row.pk].failing_since.isoformat(), failing_count=about[row.pk].failing_count,
+            disables_at=(about[row.pk].failing_since + _disable_after()).isoformat(),
+        )
+        for row in Endpoint.objects.filter(pk__in=[one.endpoint_id for one in warned]).order_by("pk")
+        if operational.heard(row.tenant_id)
+    )  # fmt: skip
+    return warned
 
 
 def _disable_after() -> timedelta:

@@ -1,4 +1,4 @@
-"""Ids that name themselves: `evt_`, `ep_`, `dlv_`, `key_`, `run_`, `qry_` before the 32 hexadecimal digits of a UUID.
+"""Ids that name themselves: `evt_`, `ep_`, `dlv_`, `key_`, `job_`, `qry_` before the 32 hexadecimal digits of a UUID.
 
 A tenant's id is text of its own (`default`, `ten_…`) and is part of every operation id.
 """
@@ -10,8 +10,9 @@ import re
 import threading
 import time
 import uuid
+from datetime import datetime
 
-EVENT, ENDPOINT, DELIVERY, KEY, QUESTION = "evt_", "ep_", "dlv_", "key_", "qry_"
+EVENT, ENDPOINT, DELIVERY, KEY, JOB, QUESTION = "evt_", "ep_", "dlv_", "key_", "job_", "qry_"
 
 _HEX = re.compile(r"[0-9a-f]{32}\Z")
 
@@ -31,6 +32,12 @@ def parse(prefix: str, text: str) -> uuid.UUID:
     if rest == text or not _HEX.match(rest):
         raise MalformedId(f"not an id of the form {prefix}…: {text[:60]!r}")
     return uuid.UUID(hex=rest)
+
+
+def first_at(moment: datetime) -> uuid.UUID:
+    """The least version 7 UUID of the millisecond of `moment`; of the first or the last one that it can name."""
+    milliseconds = int(moment.timestamp() * 1000)
+    return uuid.UUID(int=min(max(milliseconds, 0), 2**48 - 1) << 80)
 
 
 _made = 0

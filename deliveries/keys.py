@@ -21,6 +21,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from uuid import UUID
 
+from django.db import transaction
 from django.db.models import DurationField, ExpressionWrapper, F, Q
 
 from deliveries.models import ApiKey, Scope
@@ -63,6 +64,7 @@ def new_key(
     tenant_id: str | None,
     text: str | None = None,
     expires_at: datetime | None = None,
+    created_by: str = "",
 ) -> tuple[ApiKey, str]:
     """Make a key and return its row and its text: the only time that the text exists outside its holder's hands.
 
@@ -84,6 +86,7 @@ def new_key(
         secret_hash=_digest(text),
         scopes=wanted,
         expires_at=expires_at,
+        created_by=created_by,
     )
     row.refresh_from_db()
     return row, text
@@ -137,6 +140,30 @@ def judge(text: str) -> ApiKey | KeyRefusal:
     # Counted from before the query: a revocation that committed after it is seen two seconds later at most.
     _remembered[digest] = _Remembered(row, started + lasting)
     return row
+
+
+class KeyOver(Exception):
+    """The key is revoked or expired: nothing can be made of it."""
+
+
+def rotate(key_id: UUID, overlap: timedelta, *, created_by: str) -> tuple[ApiKey, str]:
+    """A new key in the place of an old one: the same name, tenant and scopes. The old one is good for `overlap` more,
+    and never for longer than it was. `KeyOver` when it is over already.
+
+    Returns the new row and its text, as `new_key`. This process forgets the old key at once, the others within
+    `REMEMBERED_FOR` seconds.
+    """
+    with transaction.atomic():
+        rows = ApiKey.objects.filter(key_id=key_id)
+        old = rows.select_for_update(no_key=True).annotate(now=Clock()).get()
+        if old.revoked_at is not None or (old.expires_at is not None and old.expires_at <= old.now):
+            raise KeyOver
+        made = new_key(old.name, old.scopes, old.tenant_id, expires_at=old.expires_at, created_by=created_by)
+        until = old.now + overlap
+        if old.expires_at is None or until < old.expires_at:
+            rows.update(expires_at=until)
+    forget()
+    return made
 
 
 def revoke(key_id: UUID) -> bool:

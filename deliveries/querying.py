@@ -117,6 +117,7 @@ class _QuestionRow:
     status: str
     attempts: int
     event_id: uuid.UUID
+    client_id: str | None
     tenant_id: str
     endpoint_id: uuid.UUID
     claimed: bool
@@ -241,7 +242,11 @@ def _question(operation_key: int, timeout_ms: int) -> Question | NotAsked:
     if endpoint.query_url is None or endpoint.deleted_at is not None:
         return NotAsked.NO_QUERY_URL
     operation_id = identity.compose(row.tenant_id, row.run_id, row.step_id, row.effect_version)
-    names = {"operation": operation_id, "run": str(row.run_id), "event": ids.render(ids.EVENT, row.event_id)}
+    names = {
+        "operation": operation_id,
+        "run": str(row.run_id),
+        "event": row.client_id or ids.render(ids.EVENT, row.event_id),
+    }
     headers: Headers = ()
     tls, refusal = PUBLIC, ""
     try:

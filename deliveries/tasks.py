@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import secrets
 import time
+from collections.abc import Callable
 
 import psycopg
 from django.conf import settings
@@ -19,10 +20,13 @@ from django.db import Error as DatabaseError
 from huey import crontab
 from huey.contrib.djhuey import HUEY, on_startup, periodic_task, task
 
-from deliveries import asking, reconcile
+from deliveries import asking, jobs, operational, reconcile
 from deliveries.dispatch import slices
-from deliveries.dispatch.listener import notify, taken_slots
+from deliveries.dispatch.listener import taken_slots
 from deliveries.dispatch.stopping import STOP
+from deliveries.steps import Step
+from deliveries.wake import notify
+from ledger.statements import in_transaction
 
 log = logging.getLogger("relay.dispatch")
 
@@ -30,6 +34,8 @@ BELL = "relay.bell"
 """The key under which the broker remembers which bell hangs. A bell that finds another name there falls silent."""
 ASK_BELL = "relay.bell.ask"
 """The same for questions to receivers. It hangs until the round is over, so that one is queued or at work."""
+JOB_BELL = "relay.bell.jobs"
+"""The same for jobs. It hangs until the round is over; one that stands still is followed by another."""
 SECOND_LOOK_S = 1
 
 
@@ -126,6 +132,36 @@ def ask_receivers(bell: str) -> None:
             HUEY.storage.pop_data(ASK_BELL)
 
 
+def ring_for_jobs() -> None:
+    """A job was made. Never fails its caller: a lost bell costs a sweep."""
+    _hang(JOB_BELL, work_jobs, "jobs")
+
+
+@task()
+def work_jobs(bell: str) -> None:
+    """Make steps of jobs for a while, and ring again when something is left."""
+    if HUEY.storage.peek_data(JOB_BELL) != bell.encode():
+        return
+    left = False
+    try:
+        _renew_connection()
+        left = jobs.work(STOP.requested, _stepped)
+    except Exception as error:
+        # What was done is on record, and the rest is still due: the next sweep rings again.
+        log.warning("a round of jobs broke off (%s)", type(error).__name__, exc_info=not _of_database(error))
+        connections.close_all()
+    finally:
+        if HUEY.storage.peek_data(JOB_BELL) == bell.encode():
+            HUEY.storage.pop_data(JOB_BELL)
+    if left and not STOP.requested():
+        ring_for_jobs()
+
+
+def _stepped(step: Step) -> None:
+    if step.changed:
+        ring()
+
+
 @periodic_task(crontab(minute="*"))
 def sweep() -> None:
     """The reconciler's minute, for when no slice is there to do its chores; and a bell, whatever was lost."""
@@ -133,9 +169,13 @@ def sweep() -> None:
     swept = reconcile.sweep()
     HUEY.storage.pop_data(BELL)  # its task may have been lost; if it was not, it falls silent
     HUEY.storage.pop_data(ASK_BELL)
+    HUEY.storage.pop_data(JOB_BELL)
     ring()
     if swept.askable:
         _ring_to_ask()
+    if jobs.due_for_ms() is not None:
+        ring_for_jobs()
+    in_transaction(lambda: operational.tell_long_unknown(settings.RELAY_UNKNOWN_TOLD_AFTER_S))
 
 
 def _renew_connection() -> None:
@@ -153,16 +193,25 @@ def _chores() -> None:
         notify()
     if swept.askable:
         _ring_to_ask()
+    due = jobs.due_for_ms()
+    if due is not None and due > jobs.STALLED_MS:
+        HUEY.storage.pop_data(JOB_BELL)  # whoever was to answer it is gone
+        ring_for_jobs()
 
 
 def _ring_to_ask() -> None:
     """Have receivers asked, unless a round is queued or at work. A lost bell costs a minute."""
+    _hang(ASK_BELL, ask_receivers, "questions")
+
+
+def _hang(name: str, answer: Callable[[str], object], about: str) -> None:
+    """Hang a bell up and queue who answers it, unless one hangs."""
     try:
         bell = secrets.token_hex(8)
-        if HUEY.storage.put_if_empty(ASK_BELL, bell.encode()):
-            ask_receivers(bell)
+        if HUEY.storage.put_if_empty(name, bell.encode()):
+            answer(bell)
     except Exception as error:  # noqa: BLE001 (each broker raises errors of its own)
-        log.warning("the bell for questions could not be rung (%s); the next sweep rings again", type(error).__name__)
+        log.warning("the bell for %s could not be rung (%s); the next sweep rings again", about, type(error).__name__)
 
 
 def _rung() -> bool:

@@ -64,12 +64,18 @@ def identity(name: str, table: str, *columns: str) -> Guard:
     return Guard(f"{name}_identity_kept", table, "UPDATE", violation, f"no longer to be changed: {', '.join(columns)}")
 
 
-def append_only(name: str, table: str) -> Guard:
-    """A record: no row of it is ever changed."""
-    return Guard(f"{name}_append_only", table, "UPDATE", None, "what is on record is never changed")
+def append_only(name: str, table: str, *, kept: tuple[str, ...] = (), but: str = "") -> Guard:
+    """A record: no row of it is ever changed; `but` for one way, which leaves the columns `kept` as they are."""
+    if not but:
+        return Guard(f"{name}_append_only", table, "UPDATE", None, "what is on record is never changed")
+    old, new = (", ".join(f"{row}.{column}" for column in kept) for row in ("OLD", "NEW"))
+    violation = f"({new}) IS DISTINCT FROM ({old}) OR ({but}) IS NOT TRUE"
+    sentence = "what is on record is never changed, but for its content being removed"
+    return Guard(f"{name}_append_only", table, "UPDATE", violation, sentence)
 
 
-def _revision(name: str, table: str) -> Guard:
+def revision(name: str, table: str) -> Guard:
+    """Whoever writes says which revision he saw, and so hears of it when it is no longer that one."""
     violation = "NEW.revision <> OLD.revision + 1"
     return Guard(f"{name}_revision_by_one", table, "UPDATE", violation, "each write raises the revision by one")
 
@@ -133,8 +139,13 @@ GUARDS: tuple[Guard, ...] = (
         "task_stays_out_of_line", "ledger_task", "UPDATE", "NEW.in_line AND NOT OLD.in_line",
         "a task that left its line does not come back into it",
     ),
+    Guard(
+        "task_stays_closed", "ledger_task", "UPDATE",
+        "OLD.closed_at IS NOT NULL AND NEW.closed_at IS DISTINCT FROM OLD.closed_at",
+        "a task that is closed stays closed",
+    ),
     identity("run", "ledger_run", "run_id", "task_id", "reason", "created_at"),
-    _revision("run", "ledger_run"),
+    revision("run", "ledger_run"),
     Guard("run_legal_move", "ledger_run", "UPDATE", f"NOT {_legal(RUN_MOVES)}", "there is no such move of a run"),
     Guard(
         "run_born_pending", "ledger_run", "INSERT",
@@ -156,7 +167,7 @@ GUARDS: tuple[Guard, ...] = (
         "operation", "ledger_operation", "operation_key", "run_id", "step_id", "effect_version", "tool",
         "request_digest", "request_ref", "created_at",
     ),
-    _revision("operation", "ledger_operation"),
+    revision("operation", "ledger_operation"),
     Guard(
         "operation_legal_move", "ledger_operation", "UPDATE", f"NOT {_legal_operation()}",
         "there is no such move of an operation, or not while it is claimed, or not while it is not",
@@ -182,7 +193,15 @@ GUARDS: tuple[Guard, ...] = (
         "an operation begins prepared, at revision 0, without an attempt",
     ),
     append_only("takeover", "ledger_takeover"),
-    append_only("fenced_write", "ledger_fenced_write"),
+    append_only(
+        "fenced_write", "ledger_fenced_write",
+        kept=(
+            "fenced_write_id", "statement", "reason", "run_id", "operation_key", "owner", "epoch", "revision",
+            "seen_owner", "seen_epoch", "seen_revision", "seen_status", "seen_expires_at", "refused_at",
+        ),
+        but="jsonb_exists_any(OLD.evidence, '{response_headers,error}')"
+        " AND NEW.evidence = OLD.evidence - '{response_headers,error}'::text[]",
+    ),
     append_only("resolution", "ledger_resolution"),
 )  # fmt: skip
 

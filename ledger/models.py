@@ -108,6 +108,7 @@ class Task(LedgerModel):
     in_line = models.BooleanField(
         db_default=False, help_text="Its endpoint gets it in order: after every one before it, and before the next."
     )
+    closed_at = models.DateTimeField(null=True, blank=True, help_text="Since then no run of it is opened any more.")
     created_at = models.DateTimeField(db_default=Clock())
     updated_at = models.DateTimeField(db_default=Clock())
 

@@ -35,6 +35,8 @@ class Reason(StrEnum):
     """The operation is being sent at this moment; whoever sends it will settle it."""
     RUN_CANCELLED = "run_cancelled"
     """The run is cancelled: nothing of it is sent again."""
+    CLOSED = "closed"
+    """The task is closed: no run of it is opened any more."""
     NOT_IN_LINE = "not_in_line"
     """The task stands in no line: it never did, or it left it."""
     WINDOW_OVER = "window_over"

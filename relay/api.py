@@ -20,10 +20,27 @@ from ninja.openapi.schema import OpenAPISchema
 from ninja.parser import Parser
 from ninja.renderers import BaseRenderer
 
-from deliveries.api import acknowledgements, deliveries, endpoints, events, lines, operations, secrets
-from deliveries.api.access import TENANT_HEADER, BearerKey
-from deliveries.api.errors import CODES, ApiError, FieldError, invalid, malformed
-from deliveries.models import DEFAULT_TENANT
+from deliveries.api import (
+    acknowledgements,
+    batches,
+    deliveries,
+    endpoint_actions,
+    endpoints,
+    event_types,
+    events,
+    expunge,
+    jobs,
+    keys,
+    lines,
+    operations,
+    recover,
+    replay,
+    secrets,
+    stats,
+    tenants,
+)
+from deliveries.api.errors import ApiError, FieldError, invalid, malformed
+from relay import openapi
 
 logger = logging.getLogger(__name__)
 
@@ -40,18 +57,6 @@ key names a tenant with `Relay-Tenant`; without it, the tenant is `default`. Eve
 `{"code", "detail", "errors"?}`. Lists are `{"items", "next_cursor"}`: give `next_cursor` back as `cursor`, with the
 same filters.
 """
-
-
-_TENANT_PARAMETER = {
-    "in": "header",
-    "name": TENANT_HEADER,
-    "required": False,
-    "schema": {"type": "string", "default": DEFAULT_TENANT},
-    "description": "For an operator's key: the tenant that the request is about.",
-}
-
-
-_KEYED: dict[str, list[str]] = {BearerKey.__name__: []}
 
 
 class JsonParser(Parser):
@@ -75,16 +80,9 @@ class Api(NinjaAPI):
     """NinjaAPI whose every answer that is an error has our shape, also those made outside a route."""
 
     def get_openapi_schema(self, **where: Any) -> OpenAPISchema:
-        """The schema, in which every refusal says when it comes and every route with a key names the tenant header."""
+        """The document of all routes."""
         schema = super().get_openapi_schema(**where)
-        for methods in schema["paths"].values():
-            for route in methods.values():
-                # By its name, because a route's documentation may be asked for more than once.
-                if _KEYED in route["security"] and all(known["name"] != TENANT_HEADER for known in route["parameters"]):
-                    route["parameters"].append(_TENANT_PARAMETER)
-                for status, response in route["responses"].items():
-                    if int(status) in CODES:
-                        response["description"] = CODES[int(status)][1]
+        openapi.finish(schema)
         return schema
 
     @property
@@ -105,12 +103,24 @@ api = Api(
     parser=JsonParser(),
     renderer=JsonRenderer(),
 )
+# Before the routes of one event, whose ids it would be taken for.
+api.add_router("/events", batches.router)
 api.add_router("/events", events.router)
+api.add_router("/events", replay.router)
 api.add_router("/endpoints", endpoints.router)
 api.add_router("/endpoints", secrets.router)
+api.add_router("/endpoints", endpoint_actions.router)
+api.add_router("/event-types", event_types.router)
+# Before the routes of one delivery.
+api.add_router("", recover.router)
 api.add_router("/deliveries", deliveries.router)
 api.add_router("/deliveries", lines.router)
 api.add_router("/operations", operations.router)
+api.add_router("/jobs", jobs.router)
+api.add_router("/tenants", tenants.router)
+api.add_router("/keys", keys.router)
+api.add_router("/stats", stats.router)
+api.add_router("", expunge.router)
 api.add_router("/acknowledgements", acknowledgements.router)
 
 _nowhere = Router()
@@ -138,7 +148,7 @@ def answer(refusal: ApiError) -> HttpResponse:
 
 @csrf_exempt
 def no_route(request: HttpRequest) -> HttpResponse:
-    """/v1 itself, which is no address of the API."""
+    """/v1 itself, and what cannot be a path: no address of the API."""
     return _not_found(request, Http404())
 
 
@@ -178,7 +188,9 @@ def _plain(found: dict[str, Any]) -> str:
         return "is required"
     if found["type"] == "extra_forbidden":
         return "is not a field of this request"
-    message = str(found["msg"])
+    if found["type"] in {"dict_type", "model_attributes_type", "model_type"}:
+        return "must be an object"
+    message = str(found["msg"]).removeprefix("Value error, ").replace("Input should", "must")
     return message[:1].lower() + message[1:]
 
 

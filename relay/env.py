@@ -86,6 +86,9 @@ class Config:
     web_processes: int
     web_threads: int
     max_payload_bytes: int
+    max_batch_bytes: int
+    unknown_types: str
+    unknown_told_after_s: int
     log_level: str
     failpoint: Failpoint | None
 
@@ -281,6 +284,9 @@ def load(environ: Mapping[str, str]) -> Config:
         web_processes=read.integer("RELAY_WEB_PROCESSES", 2, least=1, most=256),
         web_threads=read.integer("RELAY_WEB_THREADS", 4, least=1, most=256),
         max_payload_bytes=read.integer("RELAY_MAX_PAYLOAD_BYTES", 262_144, least=1_024, most=64 * 1_048_576),
+        max_batch_bytes=read.integer("RELAY_MAX_BATCH_BYTES", 16 * 1_048_576, least=1_024, most=256 * 1_048_576),
+        unknown_types=read.choice("RELAY_UNKNOWN_TYPES", "accept", ("accept", "refuse")),
+        unknown_told_after_s=read.integer("RELAY_UNKNOWN_TOLD_AFTER_S", 3_600, least=1, most=30 * 86_400),
         log_level=read.choice("RELAY_LOG_LEVEL", "INFO", ("DEBUG", "INFO", "WARNING", "ERROR")),
         failpoint=read.failpoint("RELAY_FAILPOINT"),
     )

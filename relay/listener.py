@@ -1,59 +1,57 @@
-"""A receiver for trying Relay out: checks each signature as a real receiver would, and shows what arrived."""
+"""A receiver for trying Relay out: checks each signature as a real receiver would, and shows what arrived.
+
+`manage.py listen` and `relay listen` use it. It knows nothing of the server.
+"""
 
 from __future__ import annotations
 
-import hmac
 import threading
-import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Self
-from uuid import UUID
 
-from django.db import connections
+from relay.cli.text import clean, clock
+from relay.client.webhooks import WebhookVerificationError, verify
 
-from deliveries.endpoints import create, living, update
-from deliveries.sealing import unseal
-from deliveries.signing import secret_bytes, sign
-
-TOLERANCE_SECONDS = 300
 SHOWN_CHARACTERS = 2_000
 BODY_BYTES = 64 * 1_048_576
+CHALLENGE = "relay.verification"
+"""The type of what Relay sends to a URL that must prove that it wants webhooks: it is said back."""
 
 
-def open_endpoint(url: str, tenant_id: str) -> tuple[UUID, bytes]:
-    """The id and the signing secret of the tenant's endpoint at `url`, enabled, and made if there is none.
+@dataclass(frozen=True, kw_only=True)
+class Arrived:
+    """One request, and why it is not to be trusted; None: its signature is good."""
 
-    Raises `EndpointRefused` when Relay may not call that address.
-    """
-    try:
-        known = living(tenant_id).filter(url=url).first()
-        if known is not None:
-            update(tenant_id, known.endpoint_id, {"url": url, "enabled": True})
-            return known.endpoint_id, secret_bytes(unseal(known.secret_sealed, f"endpoint:{known.endpoint_id}"))
-        made, secret = create(tenant_id, {"url": url, "description": "manage.py listen"})
-        return made.endpoint_id, secret_bytes(secret)
-    finally:
-        connections.close_all()
+    at: datetime
+    id: str
+    type: str
+    attempt: str
+    headers: dict[str, str]
+    body: bytes
+    problem: str | None
 
-
-def close_endpoint(tenant_id: str, endpoint_id: UUID) -> None:
-    """Disable it, so that no event goes to a port where nobody listens."""
-    try:
-        update(tenant_id, endpoint_id, {"enabled": False})
-    finally:
-        connections.close_all()
+    def text(self) -> str:
+        """It, for people: what it is and what the check found, then the beginning of its body."""
+        verdict = "signature good" if self.problem is None else f"REFUSED: {self.problem}"
+        body = self.body.decode(errors="backslashreplace")[:SHOWN_CHARACTERS]
+        return clean(f"{clock(self.at)}  {self.type}  {self.id}  attempt {self.attempt}  {verdict}\n  {body}")
 
 
 class Listener:
-    """A server on 127.0.0.1, used as a context manager; `show` gets the text for each request."""
+    """A server on `host`, used as a context manager; `show` gets each request, from threads of the server's.
 
-    def __init__(self, port: int, show: Callable[[str], object]) -> None:
-        self.secret = b""
+    `key` is what signatures are checked with, `whsec_…` (v1) or `whpk_…` (v1a); until it is set, nothing is trusted.
+    OSError when the port is not free, OverflowError when it is none.
+    """
+
+    def __init__(self, port: int, show: Callable[[Arrived], object], *, host: str = "127.0.0.1") -> None:
+        self.key = ""
         self.show = show
-        self.server = ThreadingHTTPServer(("127.0.0.1", port), self._handler())
+        self.server = ThreadingHTTPServer((host, port), self._handler())
 
     def __enter__(self) -> Self:
         return self
@@ -79,34 +77,48 @@ class Listener:
             timeout = 30
 
             def do_POST(self) -> None:
-                body = self.rfile.read(min(int(self.headers.get("Content-Length") or 0), BODY_BYTES))
-                problem = listener.problem(dict(self.headers.items()), body)
-                self.send_response(204 if problem is None else 400)
+                length = self.headers.get("Content-Length", "0")
+                if not (length.isascii() and length.isdigit()) or int(length[:12]) > BODY_BYTES:
+                    self.close_connection = True
+                    self._answer(413 if length.isdigit() else 400)
+                    return
+                arrived = listener.judged(dict(self.headers.items()), self.rfile.read(int(length)))
+                listener.show(arrived)  # before the answer: who waits for that before the next sees them in order
+                if arrived.problem is not None:
+                    self._answer(400)
+                elif arrived.type == CHALLENGE:
+                    self._answer(200, arrived.body)
+                else:
+                    self._answer(204)
+
+            def _answer(self, status: int, body: bytes = b"") -> None:
+                self.send_response(status)
+                if status != 204:
+                    self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
-                kind, name = self.headers.get("relay-event-type", "?"), self.headers.get("webhook-id", "?")
-                shown = body.decode(errors="backslashreplace")[:SHOWN_CHARACTERS]
-                verdict = "signature good" if problem is None else f"REFUSED: {problem}"
-                attempt = self.headers.get("relay-attempt", "?")
-                listener.show(
-                    f"{datetime.now().astimezone():%H:%M:%S}  {kind}  {name}  attempt {attempt}  {verdict}\n  {shown}"
-                )
+                self.wfile.write(body)
 
             def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class names it so
                 """What arrives is shown above."""
 
         return Handler
 
-    def problem(self, headers: dict[str, str], body: bytes) -> str | None:
-        """Why a request is not to be trusted, by the rules of Standard Webhooks, or None."""
+    def judged(self, headers: dict[str, str], body: bytes) -> Arrived:
+        """A request, judged by the rules of Standard Webhooks."""
         lower = {name.lower(): value for name, value in headers.items()}
+        problem = None
         try:
-            name, timestamp = lower["webhook-id"], int(lower["webhook-timestamp"])
-            signatures = lower["webhook-signature"].split(" ")
-        except (KeyError, ValueError):
-            return "it is not signed"
-        if abs(time.time() - timestamp) > TOLERANCE_SECONDS:
-            return "its timestamp is too far from now"
-        expected = sign(self.secret, name, timestamp, body)
-        if not any(hmac.compare_digest(expected, given) for given in signatures):
-            return "its signature is wrong"
-        return None
+            verify(self.key, lower, body)
+        except WebhookVerificationError as refused:
+            problem = str(refused)
+        except ValueError:
+            problem = "there is nothing yet to check it with"
+        return Arrived(
+            at=datetime.now().astimezone(),
+            id=lower.get("webhook-id", "?"),
+            type=lower.get("relay-event-type", "?"),
+            attempt=lower.get("relay-attempt", "?"),
+            headers=lower,
+            body=body,
+            problem=problem,
+        )

@@ -10,6 +10,8 @@ import django_stubs_ext
 from relay import broker, database, env, roles, secret_key, unfold
 
 BASE_DIR = Path(__file__).resolve().parent.parent
+_FILES_DIR = BASE_DIR if (BASE_DIR / "manage.py").exists() else BASE_DIR / "relay"
+"""Where `templates` and `static` are: beside the packages in a checkout, inside of `relay` when it is installed."""
 CONFIG = env.current()
 
 # So that `ModelAdmin[Run]` and its like, which the type checker asks for, may also be run.
@@ -37,6 +39,9 @@ RELAY_TRANSPORT = CONFIG.transport
 RELAY_DISPATCHERS = CONFIG.dispatchers
 RELAY_FAILPOINT = CONFIG.failpoint
 RELAY_MAX_PAYLOAD_BYTES = CONFIG.max_payload_bytes
+RELAY_MAX_BATCH_BYTES = CONFIG.max_batch_bytes
+RELAY_UNKNOWN_TYPES = CONFIG.unknown_types
+RELAY_UNKNOWN_TOLD_AFTER_S = CONFIG.unknown_told_after_s
 RELAY_HOST = CONFIG.host
 RELAY_PORT = CONFIG.port
 RELAY_WEB_PROCESSES = CONFIG.web_processes
@@ -82,7 +87,7 @@ MIDDLEWARE = [
 TEMPLATES: list[dict[str, Any]] = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
-        "DIRS": [BASE_DIR / "templates"],
+        "DIRS": [_FILES_DIR / "templates"],
         "APP_DIRS": True,
         "OPTIONS": {
             "context_processors": [
@@ -145,7 +150,7 @@ AUTH_PASSWORD_VALIDATORS = [
 
 # WhiteNoise serves what the finders find, so that nothing has to be collected before a start.
 STATIC_URL = "static/"
-STATICFILES_DIRS = [BASE_DIR / "static"]
+STATICFILES_DIRS = [_FILES_DIR / "static"]
 WHITENOISE_USE_FINDERS = True
 WHITENOISE_AUTOREFRESH = DEBUG
 

@@ -101,8 +101,8 @@ def _at(moment: datetime) -> str:
     return moment.strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + "Z"
 
 
-def tell(delivery: schemas.Delivery) -> list[str]:
-    """The lines: what it is, everything that happened, and what it waits for."""
+def tell(delivery: schemas.Delivery, expunged_at: datetime | None = None) -> list[str]:
+    """The lines: what it is, everything that happened, and what it waits for. `expunged_at`: of its event."""
     made = {run.run_id: run.created_at for run in delivery.runs}
     moments: list[Moment] = []
     for run in delivery.runs:
@@ -113,6 +113,8 @@ def tell(delivery: schemas.Delivery) -> list[str]:
         moments += _takeover(takeover)
     for write in delivery.fenced_writes:
         moments += _fenced_write(write)
+    if expunged_at is not None:
+        moments.append((expunged_at, "the content of its event, and what was answered, was removed on request"))
     # Of what happened at one moment the order above is kept: sorting is stable.
     return [
         f"delivery {delivery.id}: event {delivery.event_id} to endpoint {delivery.endpoint_id}",

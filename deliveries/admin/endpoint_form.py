@@ -20,7 +20,7 @@ from deliveries.admin.endpoint_fields import (
     SecretText,
     Words,
 )
-from deliveries.models import Endpoint, Envelope, Tenant, default_schedule
+from deliveries.models import Endpoint, Envelope, Receives, Tenant, default_schedule
 from deliveries.rules.auth import BASIC, BEARER, BODY, HEADER, OAUTH2, SECRET
 from deliveries.signing import Signature
 
@@ -33,11 +33,11 @@ PARTS = {
     OAUTH2: ("token_url", "client_id", "client_secret", "scopes", "audience", "auth_style"),
 }
 SECTIONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
-    ("Where to", "", ("tenant", "url", "description", "enabled")),
+    ("Where to", "", ("tenant", "url", "description", "enabled", "must_verify")),
     (
         "What is sent",
         "",
-        ("types", "filter", "envelope", "headers", "secret_headers", "secret_headers_removed"),
+        ("receives", "types", "filter", "envelope", "headers", "secret_headers", "secret_headers_removed"),
     ),
     (
         "Authentication",
@@ -55,7 +55,7 @@ SECTIONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
 )  # fmt: skip
 
 
-UNMARKED = {"envelope", "signature", "auth_kind", "auth_auth_style"} | {
+UNMARKED = {"envelope", "receives", "signature", "auth_kind", "auth_auth_style"} | {
     f"{AUTH}{part}" for part in ("username", "password", "token", "token_url", "client_id", "client_secret")
 }
 """Fields that Django need not have, and that are not called optional: they have a default, or their kind needs them."""
@@ -69,6 +69,12 @@ class EndpointForm(forms.Form):
         required=False, max_length=endpoints.DESCRIPTION_LENGTH, widget=forms.Textarea(attrs={"rows": 2})
     )
     enabled = forms.BooleanField(required=False, help_text="Off: nothing is sent to it.")
+    must_verify = forms.BooleanField(
+        label="Its URL must answer a challenge",
+        required=False,
+        help_text="On: it is off until then, and again when its URL changes. The API sends the challenge: "
+        "POST /v1/endpoints/…/verify.",
+    )
     types = Lines(
         label="Event types", required=False, help_text="One on each line, * allowed: invoice.*. Empty: every type."
     )
@@ -181,6 +187,9 @@ class NewEndpointForm(EndpointForm):
         choices=((Signature.V1, "v1: a shared secret"), (Signature.V1A, "v1a: a key pair (ed25519)")),
         help_text="What most receivers know is v1.",
     )
+    receives = forms.ChoiceField(
+        required=False, choices=Receives.choices, help_text="Events, or what Relay itself has to say. It stays so."
+    )
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -221,7 +230,7 @@ class EditEndpointForm(EndpointForm):
 def changes_of(cleaned: dict[str, Any], changed: Collection[str]) -> endpoints.Changes:
     """What the services are to change: the `changed` fields, an empty text being none where there is such a thing."""
     names = (set(changed) & endpoints.Changes.__annotations__.keys()) - {"secret_headers"}
-    names -= {name for name in ("envelope", "signature") if not cleaned.get(name)}
+    names -= {name for name in ("envelope", "receives", "signature") if not cleaned.get(name)}
     changes = {name: cleaned[name] for name in names}
     if changes.get("query_url") == "":
         changes["query_url"] = None
@@ -254,8 +263,8 @@ def defaults() -> dict[str, Any]:
 
 
 SAME = (
-    "url", "description", "enabled", "envelope", "client_certificate", "ca_certificates", "idempotent", "window_hours",
-    "retry_jitter", "retry_max_age_hours", "conflict_accepts", "ordered", "order_patience", "in_flight",
+    "url", "description", "enabled", "must_verify", "envelope", "client_certificate", "ca_certificates", "idempotent",
+    "window_hours", "retry_jitter", "retry_max_age_hours", "conflict_accepts", "ordered", "order_patience", "in_flight",
     "rate_per_second", "rate_burst", "timeout_ms", "connect_timeout_ms",
 )  # fmt: skip
 """Columns that the form shows as they are."""

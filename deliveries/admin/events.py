@@ -20,6 +20,9 @@ from ledger.admin.text import SHOWN_BYTES, block, code, outside, pretty, when
 from ledger.models import Operation, Run, Task
 
 SHOWN_DELIVERIES = 100
+_EXPUNGED = (
+    "Payload, metadata, headers, source, and what receivers answered. It is not sent again. The jobs say who and why."
+)
 
 
 @admin.register(Event)
@@ -101,8 +104,9 @@ class EventAdmin(ReadOnlyAdmin):
             ("Deliver at", when(row.deliver_at, "At once")),
             ("Source", outside(row.source)),
             ("Idempotency key", outside(row.idempotency_key)),
-            ("Payload", f"{size:,} bytes"),
+            ("Payload", "Removed on request" if row.expunged_at else f"{size:,} bytes"),
             ("Digest", code(bytes(row.digest).hex())),
+            *((("Expunged", when(row.expunged_at)),) if row.expunged_at else ()),
         ]
         note = f"The first {SHOWN_DELIVERIES}; the list of deliveries shows the others." if more else ""
         return Page(
@@ -117,8 +121,16 @@ class EventAdmin(ReadOnlyAdmin):
                     "No endpoint wanted this event when it was accepted. One made later does not get it by itself.",
                     note,
                 ),
-                Block("Payload", block(start, size=size), "The exact bytes that were accepted, signed and sent."),
-                Block("Metadata", pretty(row.metadata)),
+                *(
+                    (Block("Payload", "The content of this event was removed on request.", _EXPUNGED),)
+                    if row.expunged_at
+                    else (
+                        Block(
+                            "Payload", block(start, size=size), "The exact bytes that were accepted, signed and sent."
+                        ),
+                        Block("Metadata", pretty(row.metadata)),
+                    )
+                ),
             ),
             buttons=(Button("All events", reverse("admin:deliveries_event_changelist")),),
         )

@@ -30,6 +30,16 @@ class Caller:
     tenant_id: str
     actor: str
     """What is recorded as the author of a decision."""
+    operator: bool
+    """The key belongs to no tenant."""
+    scopes: frozenset[str]
+    named: bool
+    """The request names a tenant."""
+
+    def must_operate(self, what: str, scope: Scope = Scope.ADMIN) -> None:
+        """403 unless this is an operator's key with the scope."""
+        if not self.operator or scope.value not in self.scopes:
+            raise ApiError(403, f"{what} takes an operator's key with the scope {scope.value}.")
 
 
 class Request(HttpRequest):
@@ -69,6 +79,9 @@ class BearerKey(HttpAuthBase):
         return Caller(
             tenant_id=_tenant(request.headers.get(TENANT_HEADER), key.tenant_id),
             actor=f"{key.name} ({ids.render(ids.KEY, key.key_id)})",
+            operator=key.tenant_id is None,
+            scopes=frozenset(key.scopes),
+            named=TENANT_HEADER in request.headers,
         )
 
 

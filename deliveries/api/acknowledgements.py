@@ -9,7 +9,7 @@ from django.db import connection
 from ninja import Router, Status
 from pydantic import BaseModel, ConfigDict, Field
 
-from deliveries import acknowledgements
+from deliveries import acknowledgements, expunging
 from deliveries.acknowledgements import Said, Source
 from deliveries.api.errors import ApiError, Error, invalid_field
 from deliveries.api.receivers import MOST_BYTES, EndpointSignature, Receiver, SignedRequest
@@ -149,18 +149,20 @@ def _check_run(receiver: Receiver, named: str) -> None:
 def _check_repeated(receiver: Receiver, again: AcknowledgementIn) -> None:
     """409 when a message that is on record comes with other content: it would be lost without a word."""
     first: Any = Acknowledgement.objects.get(operation_key=receiver.operation_key, message_id=receiver.message_id)
-    kept = (first.said, first.remote_id, first.detail)
-    given = (
-        again.outcome,
-        None if again.remote_id is None else acknowledgements.storable(again.remote_id),
-        acknowledgements.storable(again.detail or ""),
-    )
-    if kept != given:
+    kept = (first.said, first.remote_id)
+    given = (again.outcome, None if again.remote_id is None else acknowledgements.storable(again.remote_id))
+    # Words that were removed on request cannot be compared any more.
+    reworded = first.detail != acknowledgements.storable(again.detail or "") and not _expunged(receiver.operation_key)
+    if kept != given or reworded:
         raise ApiError(
             409,
             f"This webhook-id was used for another word about this operation ({first.said}); give each its own.",
             code="message_conflict",
         )
+
+
+def _expunged(operation_key: int) -> bool:
+    return bool(expunging.is_expunged([Operation.objects.get(operation_key=operation_key).request_ref]))
 
 
 def _told(now: Operation, said: Said, *, moved: bool) -> str:

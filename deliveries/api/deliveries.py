@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from ninja import Query, Router, Status
 from pydantic import Field
 
 from deliveries import acknowledgements, ids, lines
-from deliveries.api import find, pages, present, schemas
+from deliveries.api import find, pages, present, schemas, statuses
 from deliveries.api.access import Request, needs
 from deliveries.api.errors import ApiError, Error, refusals
+from deliveries.api.times import Time
 from deliveries.endpoints import living
-from deliveries.models import Scope
+from deliveries.models import Event, Scope
 from deliveries.tasks import ring
 from ledger.managers import run, task
 from ledger.models import Operation, Task
@@ -19,6 +22,9 @@ from ledger.statements import in_transaction
 from ledger.states import RunReason
 
 router = Router(tags=["Deliveries"])
+
+CLOCKS_APART = timedelta(seconds=1)
+"""A delivery's key and its time are read from the database's clock, one after the other."""
 
 _RESOLVE_FIRST = (
     "Nobody knows whether it was taken. Resolve it first: a new run could make the same thing happen twice."
@@ -36,6 +42,9 @@ class DeliveryQuery(pages.PageQuery):
 
     event_id: str | None = Field(None, description="Of this event.")
     endpoint_id: str | None = Field(None, description="To this endpoint.")
+    status: schemas.DeliveryStatus | None = Field(None, description=f"That stand there. {statuses.SHORT_PAGES}")
+    since: Time | None = Field(None, description="Of events that were accepted at this time or later.")
+    until: Time | None = Field(None, description="Of events that were accepted before this time.")
 
 
 class Cancelled(schemas.Delivery):
@@ -61,11 +70,21 @@ def list_deliveries(request: Request, query: Query[DeliveryQuery]) -> schemas.De
     """The tenant's deliveries, newest first. Scope: `read`."""
     rows = Task.objects.filter(tenant_id=request.auth.tenant_id)
     if query.event_id is not None:
-        rows = rows.filter(event_id=pages.filter_id("event_id", ids.EVENT, query.event_id))
+        rows = rows.filter(event_id=find.filtered_event(request.auth.tenant_id, query.event_id))
     if query.endpoint_id is not None:
         rows = rows.filter(endpoint_id=pages.filter_id("endpoint_id", ids.ENDPOINT, query.endpoint_id))
-    found, following = pages.newest_first(rows, "dlv", "task_id", query)
-    items = [schemas.DeliveryItem(**fields) for fields in present.deliveries(found)]
+    # The bounds on the key let the index stop where the times end; those on created_at are the exact ones.
+    if query.since is not None:
+        rows = rows.filter(created_at__gte=query.since, task_id__gte=ids.first_at(query.since - CLOCKS_APART))
+    if query.until is not None:
+        rows = rows.filter(created_at__lt=query.until, task_id__lt=ids.first_at(query.until + CLOCKS_APART))
+    if query.status is None:
+        found, following = pages.newest_first(rows, "dlv", "task_id", query)
+    else:
+        keys, following = pages.sifted(rows, "dlv", "task_id", query, statuses.of_delivery(query.status))
+        found = list(rows.filter(task_id__in=keys).order_by("-task_id"))
+    shown = present.deliveries(found)
+    items = [schemas.DeliveryItem(**one) for one in shown if query.status in {None, one["status"]}]
     return schemas.DeliveryPage(items=items, next_cursor=following)
 
 
@@ -125,6 +144,8 @@ def replay_delivery(request: Request, delivery_id: str) -> Status[schemas.Delive
     make the same thing happen twice.
     """
     found = find.delivery(request.auth.tenant_id, delivery_id)
+    if Event.objects.filter(event_id=found.event_id).exclude(expunged_at=None).exists():
+        raise _expunged(present.whole_delivery(found))
     if not living(found.tenant_id).filter(endpoint_id=found.endpoint_id).exists():
         raise _conflict("Its endpoint was deleted.", Reason.MISSING, present.whole_delivery(found))
     answer = in_transaction(lambda: task.open_run([found.task_id], reason=RunReason.REPLAY))[found.task_id]
@@ -134,12 +155,23 @@ def replay_delivery(request: Request, delivery_id: str) -> Status[schemas.Delive
     match answer:
         case Applied():
             return Status(202, now)
+        case Rejected(reason=Reason.CLOSED):
+            raise _expunged(now)  # at this very moment
         case Rejected(reason=Reason.UNSETTLED, seen_status="unknown"):
             raise _conflict(_RESOLVE_FIRST, Reason.UNSETTLED, now)
         case Rejected(reason=reason) if now.status == "unknown":
             raise _conflict(_RESOLVE_FIRST, Reason.UNSETTLED, now)
         case Rejected(reason=reason):
             raise _conflict(f"It goes on: it is {now.status}.", reason, now)
+
+
+def _expunged(now: schemas.Delivery) -> ApiError:
+    return ApiError(
+        409,
+        "The content of its event was removed: there is nothing to send.",
+        code="expunged",
+        extra={"reason": "expunged", "current": now.model_dump()},
+    )
 
 
 def _conflict(detail: str, reason: Reason, now: schemas.Delivery) -> ApiError:

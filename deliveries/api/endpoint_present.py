@@ -70,6 +70,8 @@ def _fields(row: models.Endpoint, doing: health.Health | None) -> dict[str, Any]
         "envelope": row.envelope,
         "enabled": row.enabled,
         "disabled_reason": row.disabled_reason,
+        "verification": schemas.Verification(required=row.must_verify, verified_at=row.verified_at),
+        "receives": row.receives,
         "blocked_until": row.blocked_until,
         "order": schemas.Order(ordered=row.ordered, patience=row.order_patience),
         "retry": schemas.Retry(

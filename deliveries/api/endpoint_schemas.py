@@ -169,6 +169,11 @@ class EndpointChange(_Given):
         default=UNSENT, description="`standard`: the body is `{type, timestamp, data}` instead of the data alone."
     )
     enabled: bool = Field(default=UNSENT)
+    verify: bool = Field(
+        default=UNSENT,
+        description="Its URL must answer a challenge (`POST …/verify`) before it is enabled, and again when the URL is "
+        "changed.",
+    )
     order: OrderIn = Field(default=UNSENT)
     retry: RetryIn = Field(default=UNSENT)
     limits: LimitsIn = Field(default=UNSENT)
@@ -185,6 +190,11 @@ class EndpointNew(EndpointChange):
     model_config = ConfigDict(json_schema_extra={"examples": _EXAMPLES})
 
     url: str = Field(description="https, and not a private address.")
+    receives: Literal["events", "operational", "operational_all"] = Field(
+        default=UNSENT,
+        description="`events`: what is submitted. `operational`: what Relay says about the tenant. `operational_all`: "
+        "about every tenant; for an operator's key. It cannot be changed later.",
+    )
     secret: str = Field(
         default=UNSENT, description="`whsec_…` or `whsk_…`: your own signing secret; without it one is made."
     )
@@ -257,6 +267,13 @@ class Health(BaseModel):
     last_error: str = Field(default="", description="Of that attempt.")
 
 
+class Verification(BaseModel):
+    """Whether its URL must have answered a challenge, and when it did."""
+
+    required: bool
+    verified_at: datetime | None
+
+
 class EndpointItem(BaseModel):
     """An endpoint, without what is secret of it."""
 
@@ -272,6 +289,8 @@ class EndpointItem(BaseModel):
     envelope: Literal["none", "standard"]
     enabled: bool
     disabled_reason: str
+    verification: Verification
+    receives: Literal["events", "operational", "operational_all"]
     blocked_until: datetime | None = Field(
         description="Nothing is sent before: the receiver asked for a pause, or there was no access token."
     )

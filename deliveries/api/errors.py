@@ -14,6 +14,7 @@ CODES: dict[int, tuple[str, str]] = {
     405: ("method_not_allowed", "This route does not take that method; `Allow` names those it takes."),
     409: ("conflict", "What is there now does not agree with the request."),
     411: ("length_required", "The request has no Content-Length."),
+    412: ("precondition_failed", "It was changed since: `If-Match` names another version."),
     413: ("too_large", "The body is larger than is accepted."),
     415: ("unsupported_media_type", "The body is of a kind that is not accepted."),
     422: ("invalid", "A field is missing or wrong: `errors` names it."),
@@ -21,6 +22,22 @@ CODES: dict[int, tuple[str, str]] = {
     500: ("internal_error", "The fault is here and not in the request."),
     503: ("unavailable", "The primary database is away. Try again."),
 }
+
+
+SPECIFIC: dict[str, tuple[int, str]] = {
+    "key_unknown": (401, "There is no such key."),
+    "key_expired": (401, "The key has expired."),
+    "key_revoked": (401, "The key was revoked."),
+    "missing_scope": (403, "The key lacks the scope that the route needs; the answer names it."),
+    "idempotency_conflict": (409, "The Idempotency-Key was used for an event with other content."),
+    "id_conflict": (409, "The id is that of an event with other content."),
+    "message_conflict": (409, "The `webhook-id` of the acknowledgement was used for other content."),
+    "unsettled": (409, "Nobody knows what became of an operation of the delivery: resolve it first."),
+    "expunged": (409, "The event's content was removed, so it cannot be sent again."),
+    "not_verified": (409, "The endpoint's URL has not answered a challenge: `POST …/verify` sends one."),
+    "too_many_acknowledgements": (429, "So many words about one operation are on record that no more are kept."),
+}
+"""Codes that say more than their status does: each with its status."""
 
 
 class FieldError(BaseModel):
@@ -52,6 +69,7 @@ class ApiError(Exception):
         extra: dict[str, Any] | None = None,
     ) -> None:
         super().__init__(detail)
+        assert code is None or code == code_of(status) or SPECIFIC.get(code, (0,))[0] == status, f"document {code}"
         self.status = status
         self.detail = detail
         self.code = code or code_of(status)
@@ -75,6 +93,11 @@ def code_of(status: int) -> str:
 def malformed(detail: str) -> ApiError:
     """400: the request cannot be read at all."""
     return ApiError(400, detail)
+
+
+def gone_on(detail: str, current: BaseModel, *, code: str | None = None, **extra: Any) -> ApiError:
+    """409: it is not as the request takes it to be; `current` shows how it is."""
+    return ApiError(409, detail, code=code, extra={**extra, "current": current.model_dump()})
 
 
 def not_found(what: str) -> ApiError:

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import uuid
-from datetime import datetime, timedelta
-from typing import Any
+from datetime import timedelta
 
 import msgspec
+from django.conf import settings
 from django.db.models import Q
 from django.http import HttpResponse
 from ninja import Query, Router
-from pydantic import AwareDatetime, Field
+from pydantic import Field
 
 from deliveries import ids, models
-from deliveries.api import find, pages, present, schemas, submission
+from deliveries.api import find, pages, present, schemas, statuses, submission
 from deliveries.api.access import Request, needs
 from deliveries.api.errors import ApiError, refusals
+from deliveries.api.submitting import announced, take
+from deliveries.api.times import Time
 from deliveries.models import Scope
-from deliveries.submit import FiltersChanging, IdempotencyConflict, submit
 from ledger.models import Operation, Task
 
 router = Router(tags=["Events"])
@@ -25,27 +25,23 @@ router = Router(tags=["Events"])
 # An event's id is made in a web process, its created_at by the database: how far their clocks may be apart.
 CLOCKS_APART = timedelta(hours=1)
 
-_SUBMIT_BODY: dict[str, Any] = {
-    "type": "object",
-    "required": ["type", "data"],
-    "additionalProperties": False,
-    "properties": {
-        "type": {"type": "string", "pattern": f"^{submission.TYPE_FORM}$", "description": submission.TYPE_RULE},
-        "data": {"description": "Any JSON. Receivers get these bytes as the body, exactly as they are here."},
-        "source": {"type": ["string", "null"], "maxLength": submission.SOURCE_LENGTH},
-        "deliver_at": {"type": ["string", "null"], "format": "date-time", "description": "Not before this time."},
-        "metadata": {"type": ["object", "null"], "additionalProperties": {"type": "string"}},
-    },
-}
 _SUBMIT_DOCUMENTATION = {
     "requestBody": {
         "required": True,
         "content": {
             "application/json": {
-                "schema": _SUBMIT_BODY,
+                "schema": submission.BODY,
                 "examples": {
                     "invoice paid": {
                         "value": {"type": "invoice.paid", "data": {"invoice": "in_1042", "total": 1290}},
+                    },
+                    "with an id and a header": {
+                        "value": {
+                            "type": "invoice.paid",
+                            "data": {"invoice": "in_1042", "total": 1290},
+                            "id": "in_1042-paid",
+                            "headers": {"X-Region": "eu"},
+                        },
                     },
                 },
             }
@@ -75,24 +71,16 @@ _SUBMIT_DOCUMENTATION = {
 def submit_event(request: Request) -> HttpResponse:
     """Accept an event and queue it for every endpoint that wants its type. Scope: `events:write`.
 
-    After 202 it is never lost. The Content-Type is not looked at: the body must be JSON in UTF-8.
+    After 202 it is never lost. The Content-Type is not looked at: the body must be JSON in UTF-8. Receivers get `data`
+    as it stands there, from its first byte to its last; the white space around it is not part of it.
     """
-    if not request.headers.get("Content-Length") and request.headers.get("Transfer-Encoding"):
-        raise ApiError(411, "Send the body with a Content-Length.")
+    announced(request, settings.DATA_UPLOAD_MAX_MEMORY_SIZE)
     event = submission.read(request.body, request.auth.tenant_id, request.headers.get(submission.KEY_HEADER))
-    try:
-        (outcome,) = submit([event])
-    except FiltersChanging as changing:
-        raise ApiError(503, f"Nothing was stored: {changing}.", headers={"Retry-After": "1"}) from changing
-    if isinstance(outcome, IdempotencyConflict):
-        raise ApiError(
-            409,
-            f"This {submission.KEY_HEADER} was used for {ids.render(ids.EVENT, outcome.event_id)}, "
-            "which has other content.",
-            code="idempotency_conflict",
-        )
+    (outcome,) = take(request.auth.tenant_id, [event], submission.KEY_HEADER)
+    if isinstance(outcome, ApiError):
+        raise outcome
     answer = HttpResponse(
-        msgspec.json.encode({"id": ids.render(ids.EVENT, outcome.event_id), "deliveries": outcome.deliveries}),
+        msgspec.json.encode({"id": outcome.id, "deliveries": outcome.deliveries}),
         status=202,
         content_type="application/json; charset=utf-8",
     )
@@ -105,8 +93,11 @@ class EventQuery(pages.PageQuery):
     """Filters of the list of events."""
 
     type: str | None = Field(None, pattern=f"^{submission.TYPE_FORM}$", description="Exactly this type.")
-    since: AwareDatetime | None = Field(None, description="Accepted at this time or later.")
-    until: AwareDatetime | None = Field(None, description="Accepted before this time.")
+    since: Time | None = Field(None, description="Accepted at this time or later.")
+    until: Time | None = Field(None, description="Accepted before this time.")
+    status: schemas.DeliveryStatus | None = Field(
+        None, description=f"With a delivery that stands there. {statuses.SHORT_PAGES}"
+    )
 
 
 @router.get(
@@ -123,10 +114,14 @@ def list_events(request: Request, query: Query[EventQuery]) -> schemas.EventPage
         rows = rows.filter(type=query.type)
     # The bounds on the id let the index stop where the times end; those on created_at are the exact ones.
     if query.since is not None:
-        rows = rows.filter(created_at__gte=query.since, event_id__gte=_first_id(query.since, -CLOCKS_APART))
+        rows = rows.filter(created_at__gte=query.since, event_id__gte=ids.first_at(query.since - CLOCKS_APART))
     if query.until is not None:
-        rows = rows.filter(created_at__lt=query.until, event_id__lt=_first_id(query.until, CLOCKS_APART))
-    found, following = pages.newest_first(rows, "evt", "event_id", query)
+        rows = rows.filter(created_at__lt=query.until, event_id__lt=ids.first_at(query.until + CLOCKS_APART))
+    if query.status is None:
+        found, following = pages.newest_first(rows, "evt", "event_id", query)
+    else:
+        keys, following = pages.sifted(rows, "evt", "event_id", query, statuses.of_event(query.status))
+        found = list(rows.filter(event_id__in=keys).order_by("-event_id"))
     items = [schemas.EventItem(**present.event_fields(event)) for event in found]
     return schemas.EventPage(items=items, next_cursor=following)
 
@@ -139,9 +134,11 @@ def list_events(request: Request, query: Query[EventQuery]) -> schemas.EventPage
     operation_id="get_event",
 )
 def get_event(request: Request, event_id: str) -> schemas.Event:
-    """An event with its payload, byte for byte. Scope: `read`."""
+    """An event with its payload, byte for byte; null when it was expunged. Scope: `read`."""
     event = find.event(request.auth.tenant_id, event_id, payload=True)
-    return schemas.Event(**present.event_fields(event), data=msgspec.Raw(bytes(event.payload)))
+    return schemas.Event(
+        **present.event_fields(event), data=None if event.expunged_at else msgspec.Raw(bytes(event.payload))
+    )
 
 
 @router.get(
@@ -182,9 +179,3 @@ def list_event_attempts(request: Request, event_id: str, query: Query[pages.Page
     own = present.operations_of(request.auth.tenant_id).in_bulk({row.operation_key for row in found})
     items = [present.attempt(row, own[row.operation_key]) for row in found]
     return schemas.AttemptPage(items=items, next_cursor=following)
-
-
-def _first_id(time: datetime, shift: timedelta) -> uuid.UUID:
-    """The least version 7 UUID of the millisecond `time + shift`."""
-    milliseconds = int((time.timestamp() + shift.total_seconds()) * 1000)
-    return uuid.UUID(int=min(max(milliseconds, 0), 2**48 - 1) << 80)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from deliveries import ids
+from uuid import UUID
+
+from deliveries import ids, naming
 from deliveries.api import present
-from deliveries.api.errors import not_found
+from deliveries.api.errors import invalid_field, not_found
 from deliveries.endpoints import living
 from deliveries.models import Endpoint, Event
 from ledger.identity import MalformedOperationId, parse
@@ -12,16 +14,25 @@ from ledger.models import Operation, Task
 
 
 def event(tenant_id: str, text: str, *, payload: bool = False) -> Event:
-    """The tenant's event `evt_…`; its payload is only read when it is to be shown."""
-    rows = Event.objects.filter(tenant_id=tenant_id)
-    try:
-        wanted = rows.filter(event_id=ids.parse(ids.EVENT, text))
-    except ids.MalformedId as malformed:
-        raise not_found("event") from malformed
+    """The tenant's event of this public id; its payload is only read when it is to be shown."""
+    condition = naming.named(text)
+    if condition is None:
+        raise not_found("event")
+    wanted = Event.objects.filter(condition, tenant_id=tenant_id)
     found: Event | None = (wanted if payload else wanted.defer("payload")).first()
     if found is None:
         raise not_found("event")
     return found
+
+
+def filtered_event(tenant_id: str, text: str) -> UUID:
+    """The key of the event that the query parameter `event_id` names; 422 when it cannot be an event's. One that does
+    not exist is as any that has no deliveries."""
+    condition = naming.named(text)
+    if condition is None:
+        raise invalid_field("event_id", "cannot be an event's id")
+    found = Event.objects.filter(condition, tenant_id=tenant_id).values_list("event_id", flat=True).first()
+    return found or UUID(int=0)
 
 
 def endpoint(tenant_id: str, text: str) -> Endpoint:

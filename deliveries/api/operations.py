@@ -62,7 +62,7 @@ class Resolve(BaseModel):
         extra="forbid",
         strict=True,
         json_schema_extra={
-            "examples": [{"decision": "succeeded", "reason": "Seen in the receiver's ledger.", "revision": 3}]
+            "examples": [{"decision": "succeeded", "reason": "Seen in the receiver's ledger.", "revision": 2}]
         },
     )
 

@@ -12,21 +12,24 @@ from collections.abc import Callable
 from typing import Any, Literal, TypeVar
 from uuid import UUID
 
-from django.db.models import Model, Q, QuerySet
+from django.db.models import Exists, Model, Q, QuerySet
 from ninja import Schema
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from deliveries import ids
 from deliveries.api.errors import invalid_field
 
 DEFAULT_LIMIT, MOST = 50, 200
+LOOKED_AT, STRETCH = 10_000, 1_000
 
 Row = TypeVar("Row", bound=Model)
-Kind = Literal["evt", "ep", "dlv", "op", "att"]
+Kind = Literal["evt", "ep", "dlv", "op", "att", "job", "key", "ten", "type"]
 
 
 class PageQuery(Schema):
-    """What every list takes. A list's own filters are added in a subclass."""
+    """What every list takes, and nothing else. A list's own filters are added in a subclass."""
+
+    model_config = ConfigDict(extra="forbid")
 
     limit: int = Field(DEFAULT_LIMIT, ge=1, le=MOST, description="How many items at most.")
     cursor: str | None = Field(None, description="`next_cursor` of the page before.", max_length=300)
@@ -66,6 +69,30 @@ def newest_first(
         rows = rows.filter(Q(**{f"{key}__lt": last}))
     found = list(rows.order_by(f"-{key}")[: query.limit + 1])
     return cut(found, query.limit, lambda row: encode(kind, getattr(row, key)))
+
+
+def sifted(rows: QuerySet[Row], kind: Kind, key: str, query: PageQuery, hit: Exists) -> tuple[list[UUID], str | None]:
+    """The keys of a page of those of `rows` that are a `hit`, newest first, and the cursor of the next.
+
+    For what no index finds: at most `LOOKED_AT` rows are looked at for one page, which so may be short, or even empty,
+    although there is a next one.
+    """
+    last: UUID | None = None
+    if query.cursor is not None:
+        (last,) = decode(kind, query.cursor, UUID)
+    found: list[UUID] = []
+    for _ in range(LOOKED_AT // STRETCH):
+        left = rows if last is None else rows.filter(Q(**{f"{key}__lt": last}))
+        stretch = list(left.order_by(f"-{key}").annotate(hit=hit).values_list(key, "hit")[:STRETCH])
+        for place, is_hit in stretch:
+            last = place
+            if is_hit:
+                found.append(place)
+            if len(found) == query.limit:
+                return found, encode(kind, last)
+        if len(stretch) < STRETCH:
+            return found, None
+    return found, encode(kind, last)
 
 
 def cut(found: list[Row], limit: int, cursor_of: Callable[[Row], str]) -> tuple[list[Row], str | None]:

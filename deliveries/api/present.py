@@ -9,7 +9,7 @@ from uuid import UUID
 
 from django.db.models import BooleanField, Case, Q, QuerySet, Value, When
 
-from deliveries import ids, lines, models
+from deliveries import ids, lines, models, naming
 from deliveries.api import schemas
 from deliveries.reconcile import quarantined
 from ledger import identity
@@ -23,14 +23,16 @@ MOST_ROWS = 1000
 def event_fields(event: models.Event) -> dict[str, Any]:
     """The fields of an event beside its payload."""
     return {
-        "id": ids.render(ids.EVENT, event.event_id),
+        "id": str(event),
         "type": event.type,
         "source": event.source,
         "metadata": event.metadata,
+        "headers": event.headers,
         "deliver_at": event.deliver_at,
         "idempotency_key": event.idempotency_key,
         "deliveries": event.deliveries,
         "created_at": event.created_at,
+        "expunged_at": event.expunged_at,
     }
 
 
@@ -46,9 +48,10 @@ def operation_id(operation: ledger.Operation) -> str:
 
 
 def operation_items(found: Sequence[ledger.Operation]) -> list[schemas.OperationItem]:
-    """A page of operations: one query, for those that stand in line."""
+    """A page of operations: two queries, for those that stand in line and for their events."""
     places = lines.places(_in_line(found))
-    return [schemas.OperationItem(**operation_fields(row, places)) for row in found]
+    known = naming.labels(row.run.task.event_id for row in found)
+    return [schemas.OperationItem(**operation_fields(row, places, known)) for row in found]
 
 
 def _in_line(found: Iterable[ledger.Operation]) -> list[int]:
@@ -57,8 +60,10 @@ def _in_line(found: Iterable[ledger.Operation]) -> list[int]:
     return [key for key, pointer in queued.items() if pointer is not None and pointer.in_line]
 
 
-def operation_fields(operation: ledger.Operation, places: Mapping[int, bool]) -> dict[str, Any]:
-    """The fields of an operation that came from `operations_of`; `places` from `lines.places`."""
+def operation_fields(
+    operation: ledger.Operation, places: Mapping[int, bool], known: Mapping[UUID, naming.Label]
+) -> dict[str, Any]:
+    """The fields of an operation that came from `operations_of`; `places` from `lines.places`, `known` its event."""
     task = operation.run.task
     queued: ledger.Dispatch | None = getattr(operation, "dispatch", None)
     return {
@@ -67,7 +72,8 @@ def operation_fields(operation: ledger.Operation, places: Mapping[int, bool]) ->
         "revision": operation.revision,
         "run_id": operation.run_id,
         "delivery_id": ids.render(ids.DELIVERY, task.task_id),
-        "event_id": ids.render(ids.EVENT, task.event_id),
+        "event_id": known[task.event_id].id,
+        "event_type": known[task.event_id].type,
         "endpoint_id": ids.render(ids.ENDPOINT, task.endpoint_id),
         "step_id": operation.step_id,
         "effect_version": operation.effect_version,
@@ -92,9 +98,10 @@ def operation_fields(operation: ledger.Operation, places: Mapping[int, bool]) ->
 
 
 def operations(found: Sequence[ledger.Operation]) -> list[schemas.Operation]:
-    """Operations with their attempts, acknowledgements and resolutions: three queries, and one for what is in line."""
+    """Operations with their attempts, acknowledgements and resolutions: four queries, and one for what is in line."""
     own = {operation.operation_key: operation for operation in found}
     places = lines.places(_in_line(found))
+    known = naming.labels(row.run.task.event_id for row in found)
     tried = defaultdict(list)
     rows = models.Attempt.objects.filter(operation_key__in=own).order_by("-operation_key", "-number")[:MOST_ROWS]
     for row in reversed(rows):
@@ -115,7 +122,7 @@ def operations(found: Sequence[ledger.Operation]) -> list[schemas.Operation]:
         )
     return [
         schemas.Operation(
-            **operation_fields(row, places),
+            **operation_fields(row, places, known),
             attempt_records=tried[key],
             acknowledgements=heard[key],
             resolutions=decided[key],
@@ -191,8 +198,9 @@ def delivery_status(run_status: str, operation: ledger.Operation | None) -> sche
 
 
 def deliveries(tasks: Sequence[ledger.Task]) -> list[dict[str, Any]]:
-    """The fields of a page of deliveries: two queries, for their active runs and those runs' operations, and one more
-    when some of them are ordered."""
+    """The fields of a page of deliveries: three queries, for their events, their active runs and those runs'
+    operations, and one more when some of them are ordered."""
+    known = naming.labels(task.event_id for task in tasks)
     runs = ledger.Run.objects.in_bulk([task.active_run_id for task in tasks])
     latest: dict[UUID, ledger.Operation] = {}
     # Ascending, so that the newest operation of a run is the one that stays.
@@ -201,11 +209,18 @@ def deliveries(tasks: Sequence[ledger.Task]) -> list[dict[str, Any]]:
     # Only what is ordered can stand in line: most pages need not ask.
     ordered = {task.active_run_id for task in tasks if task.in_line}
     places = lines.places(one.operation_key for one in latest.values() if one.run_id in ordered)
-    return [_delivery(task, runs[task.active_run_id], latest.get(task.active_run_id), places) for task in tasks]
+    return [
+        _delivery(task, known[task.event_id], runs[task.active_run_id], latest.get(task.active_run_id), places)
+        for task in tasks
+    ]
 
 
 def _delivery(
-    task: ledger.Task, run: ledger.Run, operation: ledger.Operation | None, places: Mapping[int, bool]
+    task: ledger.Task,
+    event: naming.Label,
+    run: ledger.Run,
+    operation: ledger.Operation | None,
+    places: Mapping[int, bool],
 ) -> dict[str, Any]:
     changed = [task.updated_at, run.updated_at]
     shown = None
@@ -214,7 +229,8 @@ def _delivery(
         shown = identity.compose(task.tenant_id, operation.run_id, operation.step_id, operation.effect_version)
     return {
         "id": ids.render(ids.DELIVERY, task.task_id),
-        "event_id": ids.render(ids.EVENT, task.event_id),
+        "event_id": event.id,
+        "event_type": event.type,
         "endpoint_id": ids.render(ids.ENDPOINT, task.endpoint_id),
         "status": delivery_status(run.status, operation),
         "run_id": run.run_id,

@@ -14,7 +14,7 @@ from ledger.states import Decision, OperationStatus, RunReason, RunStatus
 
 RUN = "01990f3a-7d52-7c1e-9a44-5b1f0c6d2e90"
 OPERATION = f"default/{RUN}/deliver/1"
-EVENT, ENDPOINT, DELIVERY = (prefix + UUID(RUN).hex for prefix in ("evt_", "ep_", "dlv_"))
+EVENT, ENDPOINT, DELIVERY, JOB, KEY = (prefix + UUID(RUN).hex for prefix in ("evt_", "ep_", "dlv_", "job_", "key_"))
 CURSOR = "ZXZ0OjAxOTkwZjNhN2Q1Mg"
 
 
@@ -49,9 +49,11 @@ class EventItem(BaseModel):
     source: str | None
     metadata: dict[str, str] | None
     deliver_at: datetime | None = Field(description="Not before this time.")
+    headers: dict[str, str] | None = Field(description="Sent with it, where the endpoint has none of the name.")
     idempotency_key: str | None
     deliveries: int = Field(description="How many endpoints wanted it when it was accepted.", examples=[1])
     created_at: datetime
+    expunged_at: datetime | None = Field(description="When its content was removed on request.")
 
 
 class Event(EventItem):
@@ -123,6 +125,7 @@ class OperationItem(BaseModel):
     run_id: UUID
     delivery_id: str = Field(examples=[DELIVERY])
     event_id: str = Field(examples=[EVENT])
+    event_type: str = Field(examples=["invoice.paid"])
     endpoint_id: str = Field(examples=[ENDPOINT])
     step_id: str = Field(examples=["deliver"])
     effect_version: int
@@ -162,6 +165,7 @@ class DeliveryItem(BaseModel):
 
     id: str = Field(examples=[DELIVERY])
     event_id: str = Field(examples=[EVENT])
+    event_type: str = Field(examples=["invoice.paid"])
     endpoint_id: str = Field(examples=[ENDPOINT])
     status: DeliveryStatus
     run_id: UUID = Field(description="The active run.")

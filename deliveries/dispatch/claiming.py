@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum
 from math import inf
 
-from deliveries import failpoints
+from deliveries import failpoints, ids
 from deliveries.dispatch import vouching
 from deliveries.failpoints import Point
 from deliveries.models import Endpoint
 from deliveries.queries import DELIVERIES
-from ledger.managers import operation, unknown
+from ledger.managers import operation, run, unknown
 from ledger.managers.operation import Claimed, Proof, Settlement
 from ledger.outcome import Applied
 from ledger.statements import in_transaction
@@ -41,10 +42,18 @@ class Content:
     """An event as it is sent."""
 
     event_id: uuid.UUID
+    client_id: str | None
     type: str
     payload: bytes
+    headers: str | None
     created_at: datetime
     deliver_at: datetime | None
+    expunged: bool = False
+
+    @property
+    def id(self) -> str:
+        """The event's public id."""
+        return self.client_id or ids.render(ids.EVENT, self.event_id)
 
 
 @dataclass(slots=True)
@@ -145,6 +154,7 @@ def _claim_stretch(walk: Walk, owner: str, batch: int, ttl_ms: int) -> list[Deli
                 Content, {"event_ids": list({claim.request_ref for claim in claims})}
             )
         }
+        claims = _without_the_expunged(claims, contents, owner)
         endpoints = Endpoint.objects.in_bulk({claim.endpoint_id for claim in claims})
         if claims:
             failpoints.reach(Point.IN_CLAIM)
@@ -166,6 +176,17 @@ def _claim_stretch(walk: Walk, owner: str, batch: int, ttl_ms: int) -> list[Deli
         )
         for claim in claims
     ]
+
+
+def _without_the_expunged(claims: list[Claimed], contents: Mapping[uuid.UUID, Content], owner: str) -> list[Claimed]:
+    """What there is something to send of. A replay may have begun while the content was removed: its claim is given
+    back unsent and its run cancelled, in the claim's own transaction."""
+    gone = [claim for claim in claims if contents[claim.request_ref].expunged]
+    if not gone:
+        return claims
+    operation.settle([Settlement(claim, Proof.UNSENT, retry_ms=0, window_ms=None) for claim in gone], owner=owner)
+    run.cancel([claim.run_id for claim in gone])
+    return [claim for claim in claims if not contents[claim.request_ref].expunged]
 
 
 def _without_the_taken(claims: list[Claimed], owner: str) -> list[Claimed]:

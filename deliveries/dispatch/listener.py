@@ -13,16 +13,11 @@ import psycopg
 from django.db import DEFAULT_DB_ALIAS, connections
 from django.db import Error as DatabaseError
 
+from deliveries.wake import CHANNEL
+
 log = logging.getLogger("relay.dispatch")
 
-CHANNEL = "relay_due"
 SLOTS = 0x52656C79  # the first half of the advisory lock's key: "Rely"
-
-
-def notify() -> None:
-    """Tell every listening dispatcher that something is due. Losing it costs a poll, never a delivery."""
-    with connections[DEFAULT_DB_ALIAS].cursor() as cursor:
-        cursor.execute("SELECT pg_notify(%s, '')", (CHANNEL,))
 
 
 def place_of(consumer: int) -> int:

@@ -10,7 +10,8 @@ from django.db import DataError, IntegrityError
 
 from deliveries import failpoints, outcomes, retry
 from deliveries.dispatch import tokens
-from deliveries.dispatch.attempts import Report, evidence_of, headers_of, record, row_of, storable
+from deliveries.dispatch.attempts import Report, evidence_of, record, row_of
+from deliveries.dispatch.exhausted import tell_exhausted
 from deliveries.dispatch.telling import pause, tell_endpoints, watched
 from deliveries.dispatch.vouching import vouched
 from deliveries.failpoints import Point
@@ -89,6 +90,7 @@ def settle(
             for report, judgement in judged
             if judgement is not None and isinstance(answers[report.delivery.key], Applied)
         )
+        tell_exhausted(answers.values(), [report.delivery.endpoint for report in reports])
         pause(report for report in reports if report.pause_s)
         failpoints.reach(Point.IN_SETTLE)
         return answers
@@ -140,7 +142,6 @@ def _settlement(report: Report, judgement: Judgement | None, *, doubted: bool, a
         "verdict": report.outcome.verdict,
         "classification": judgement.classification,
         "http_status": report.outcome.http_status,
-        "error": storable(report.outcome.error),
         "attempt": delivery.claim.attempts,
         **({"no_more": True} if judgement.no_more else {}),
     }
@@ -156,7 +157,8 @@ def _settlement(report: Report, judgement: Judgement | None, *, doubted: bool, a
         retry_ms=0 if at_once and delay_ms is not None else delay_ms,
         window_ms=window_ms(delivery.endpoint),
         result=summary,
-        evidence={**summary, **evidence_of(report, report.outcome), "response_headers": headers_of(report.outcome)},
+        # What the receiver said is in the attempt alone: from there it can be removed on request.
+        evidence={**summary, **evidence_of(report, report.outcome)},
     )
 
 

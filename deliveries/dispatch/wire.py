@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 
-from deliveries import authorization, ids, rotation, signing
+from deliveries import authorization, rotation, signing
 from deliveries.dispatch import tokens
-from deliveries.dispatch.claiming import Delivery
+from deliveries.dispatch.claiming import Content, Delivery
 from deliveries.models import Endpoint, Envelope
 from deliveries.rules.columns import reserved
 from deliveries.transport.base import Headers, Request, Tls
@@ -81,6 +81,15 @@ def authorized(endpoint: Endpoint) -> Headers:
     return (*_authorization(endpoint), *_chosen(endpoint))
 
 
+def _of_the_event(content: Content, of_the_endpoint: Headers) -> Headers:
+    """The headers that came with the event. One that the endpoint has too is the endpoint's own."""
+    if content.headers is None:
+        return ()
+    taken = {name.lower() for name, _ in of_the_endpoint}
+    own: dict[str, str] = json.loads(content.headers)
+    return tuple((name, text) for name, text in own.items() if name.lower() not in taken and not reserved(name))
+
+
 def _tls(endpoint: Endpoint) -> Tls:
     """What the connection shows, and whom it trusts."""
     return authorization.tls(endpoint)
@@ -94,7 +103,7 @@ def request_of(delivery: Delivery, *, now: float, timeout_ms: int) -> Request:
     """
     claim, content, endpoint = delivery.claim, delivery.content, delivery.endpoint
     of_the_endpoint = authorized(endpoint)
-    webhook_id = ids.render(ids.EVENT, content.event_id)
+    webhook_id = content.id
     body = _body(delivery)
     moment = delivery.moment(now)
     timestamp = int(moment.timestamp())
@@ -115,6 +124,7 @@ def request_of(delivery: Delivery, *, now: float, timeout_ms: int) -> Request:
             # One trace per event, one span per attempt (W3C Trace Context §3.2).
             ("traceparent", f"00-{content.event_id.hex}-{secrets.token_hex(8)}-01"),
             *of_the_endpoint,
+            *_of_the_event(content, of_the_endpoint),
         ),
         body=body,
         timeout_ms=timeout_ms,

@@ -171,6 +171,7 @@ RULES: dict[str, Callable[[Any], None]] = {
     "headers": headers,
     "envelope": _envelope,
     "enabled": _any,
+    "must_verify": _any,
     "idempotent": _any,
     "window_hours": _between(0, HOURS, " hours"),
     "query_url": _query_url,

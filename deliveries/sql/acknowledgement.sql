@@ -16,7 +16,7 @@ WHERE operation.run_id = %(run_id)s::uuid AND operation.step_id = %(step_id)s::t
 -- One more row, whatever became of the operation since. `covers` is the last attempt that the receiver can have meant:
 -- not the attempt that is in flight, when it says that nothing arrived; and of what is only prepared, every send of
 -- which was said not to have arrived, none but by saying that it has processed one. `sends` is how many had been begun when it was asked.
--- A message that is on record already is left as it is.
+-- A message that is on record already is left as it is. Of an event whose content was removed no words are kept.
 INSERT INTO deliveries_acknowledgement
        (operation_key, run_id, source, said, message_id, covers, remote_id, detail, actor, http_status)
 SELECT operation.operation_key, %(run_id)s::uuid, %(source)s::text, %(said)s::text, %(message_id)s::text,
@@ -25,7 +25,11 @@ SELECT operation.operation_key, %(run_id)s::uuid, %(source)s::text, %(said)s::te
                  THEN least(%(sends)s::int, operation.attempts - 1)
             ELSE least(%(sends)s::int, operation.attempts)
        END,
-       %(remote_id)s::text, %(detail)s::text, %(actor)s::text, %(http_status)s::int
+       %(remote_id)s::text,
+       CASE WHEN EXISTS (SELECT FROM deliveries_event AS event
+                         WHERE event.event_id = operation.request_ref AND event.expunged_at IS NOT NULL) THEN ''
+            ELSE %(detail)s::text END,
+       %(actor)s::text, %(http_status)s::int
 FROM ledger_operation AS operation WHERE operation.operation_key = %(operation_key)s::bigint
 ON CONFLICT (operation_key, message_id) WHERE message_id IS NOT NULL DO NOTHING
 RETURNING acknowledgement_id

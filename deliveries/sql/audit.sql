@@ -4,7 +4,11 @@
 -- name: events
 -- An event and the tasks that were opened for it.
 WITH stretch AS MATERIALIZED (
-    SELECT event.event_id, event.tenant_id, event.idempotency_key, event.deliveries FROM deliveries_event AS event
+    SELECT event.event_id, event.tenant_id, event.idempotency_key, event.deliveries,
+           event.expunged_at IS NOT NULL
+           AND (event.payload <> '' OR event.metadata IS NOT NULL OR event.headers IS NOT NULL
+                OR event.source IS NOT NULL) AS left_over
+    FROM deliveries_event AS event
     WHERE event.event_id > %(after)s::uuid ORDER BY event.event_id LIMIT %(batch)s::int
 ), opened AS MATERIALIZED (
     SELECT stretch.event_id, count(task.task_id) AS tasks
@@ -20,6 +24,9 @@ FROM stretch JOIN deliveries_event AS other
      ON other.tenant_id = stretch.tenant_id AND other.idempotency_key = stretch.idempotency_key
     AND other.event_id <> stretch.event_id
 WHERE other.idempotency_key IS NOT NULL
+UNION ALL
+SELECT 'event_expunged', stretch.event_id::text, 'it is expunged, and something of its content is there', NULL
+FROM stretch WHERE stretch.left_over
 UNION ALL
 SELECT NULL, (SELECT stretch.event_id::text FROM stretch ORDER BY stretch.event_id DESC LIMIT 1), NULL,
        (SELECT count(*) FROM stretch)
@@ -174,7 +181,8 @@ SELECT NULL, (SELECT stretch.operation_key::text FROM stretch ORDER BY stretch.o
 -- name: attempts
 -- An attempt and the claim that it was made under.
 WITH stretch AS MATERIALIZED (
-    SELECT attempt.attempt_id, attempt.operation_key, attempt.number, attempt.verdict
+    SELECT attempt.attempt_id, attempt.operation_key, attempt.number, attempt.verdict,
+           attempt.response_headers IS NOT NULL OR attempt.response_body IS NOT NULL OR attempt.error <> '' AS says
     FROM deliveries_attempt AS attempt
     WHERE attempt.attempt_id > %(after)s::bigint ORDER BY attempt.attempt_id LIMIT %(batch)s::int
 )
@@ -182,6 +190,11 @@ SELECT 'attempt_operation'::text AS kind, stretch.attempt_id::text AS subject,
        format('its operation %%s does not exist', stretch.operation_key) AS what, NULL::bigint AS walked
 FROM stretch LEFT JOIN ledger_operation AS operation ON operation.operation_key = stretch.operation_key
 WHERE operation.operation_key IS NULL
+UNION ALL
+SELECT 'answer_expunged', stretch.attempt_id::text, 'its event is expunged, and what was answered is there', NULL
+FROM stretch JOIN ledger_operation AS operation ON operation.operation_key = stretch.operation_key
+JOIN deliveries_event AS event ON event.event_id = operation.request_ref
+WHERE stretch.says AND event.expunged_at IS NOT NULL
 UNION ALL
 SELECT 'attempt_row', stretch.attempt_id::text, format('verdict %%s', stretch.verdict), NULL
 FROM stretch WHERE stretch.verdict NOT IN ('answered', 'not_sent', 'unknown')
@@ -192,13 +205,19 @@ SELECT NULL, (SELECT stretch.attempt_id::text FROM stretch ORDER BY stretch.atte
 -- name: acknowledgements
 -- A receiver's word and the operation that it is about.
 WITH stretch AS MATERIALIZED (
-    SELECT word.acknowledgement_id, word.operation_key FROM deliveries_acknowledgement AS word
+    SELECT word.acknowledgement_id, word.operation_key, word.detail <> '' AS says
+    FROM deliveries_acknowledgement AS word
     WHERE word.acknowledgement_id > %(after)s::bigint ORDER BY word.acknowledgement_id LIMIT %(batch)s::int
 )
 SELECT 'acknowledgement_operation'::text AS kind, stretch.acknowledgement_id::text AS subject,
        format('its operation %%s does not exist', stretch.operation_key) AS what, NULL::bigint AS walked
 FROM stretch LEFT JOIN ledger_operation AS operation ON operation.operation_key = stretch.operation_key
 WHERE operation.operation_key IS NULL
+UNION ALL
+SELECT 'word_expunged', stretch.acknowledgement_id::text, 'its event is expunged, and the words are there', NULL
+FROM stretch JOIN ledger_operation AS operation ON operation.operation_key = stretch.operation_key
+JOIN deliveries_event AS event ON event.event_id = operation.request_ref
+WHERE stretch.says AND event.expunged_at IS NOT NULL
 UNION ALL
 SELECT NULL, (SELECT stretch.acknowledgement_id::text FROM stretch ORDER BY stretch.acknowledgement_id DESC LIMIT 1), NULL,
        (SELECT count(*) FROM stretch)

@@ -35,13 +35,13 @@ WITH given AS MATERIALIZED (
            coalesce(given.last_accepted > state.failing_since, false) AS well_meanwhile,
            CASE WHEN given.healthy > 0 THEN given.sick_tail ELSE state.failures_in_a_row + given.sick END AS in_a_row,
            state.window_since < clock_timestamp() - %(window_ms)s::bigint * interval '1 millisecond' AS window_over,
-           state.window_failed, state.window_total
+           state.window_failed, state.window_total, state.warned_at
     FROM given JOIN deliveries_endpoint_state AS state USING (endpoint_id)
     ORDER BY state.endpoint_id FOR NO KEY UPDATE OF state SKIP LOCKED
 ), counted AS MATERIALIZED (
     SELECT locked.endpoint_id, locked.opens, locked.open_until, locked.sick, locked.failed, locked.ended_accepted,
            locked.error, locked.probe, locked.last_accepted, locked.pausing, locked.well_since, locked.well_meanwhile,
-           locked.in_a_row, locked.window_over,
+           locked.in_a_row, locked.window_over, locked.warned_at,
            CASE WHEN locked.window_over THEN 0 ELSE locked.window_failed END + locked.sick AS window_failed,
            CASE WHEN locked.window_over THEN 0 ELSE locked.window_total END + locked.sick + locked.healthy
                AS window_total
@@ -49,7 +49,7 @@ WITH given AS MATERIALIZED (
 ), judged AS MATERIALIZED (
     SELECT counted.endpoint_id, counted.opens, counted.open_until, counted.failed, counted.ended_accepted,
            counted.error, counted.last_accepted, counted.well_since, counted.well_meanwhile, counted.in_a_row,
-           counted.window_over, counted.window_failed, counted.window_total,
+           counted.window_over, counted.window_failed, counted.window_total, counted.warned_at,
            CASE WHEN %(in_a_row_limit)s::int = 0 THEN CASE WHEN counted.opens > 0 THEN 'close' ELSE 'stay' END
                 WHEN counted.pausing THEN 'stay'
                 WHEN counted.opens > 0 THEN
@@ -89,7 +89,8 @@ SET opens = CASE judged.move WHEN 'open' THEN judged.opens + 1 WHEN 'close' THEN
     last_error = CASE WHEN judged.error <> '' THEN judged.error ELSE state.last_error END,
     updated_at = clock_timestamp()
 FROM judged WHERE state.endpoint_id = judged.endpoint_id
-RETURNING state.endpoint_id, judged.move, state.opens, state.open_until
+RETURNING state.endpoint_id, judged.move, state.opens, state.open_until,
+          CASE WHEN judged.warned_at IS NOT NULL AND state.warned_at IS NULL THEN state.accepted_at END AS recovered_at
 
 -- name: failing
 -- Enabled endpoints of which nothing was accepted for so long, with enough deliveries and over a long enough time, that

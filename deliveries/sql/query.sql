@@ -32,13 +32,14 @@ ORDER BY due.operation_key
 -- name: question
 -- What is asked about, and how it stands at this moment.
 SELECT operation.operation_key, operation.run_id, operation.step_id, operation.effect_version, operation.status,
-       operation.attempts, operation.request_ref AS event_id, task.tenant_id, task.endpoint_id,
+       operation.attempts, operation.request_ref AS event_id, event.client_id, task.tenant_id, task.endpoint_id,
        (operation.dispatch_owner IS NOT NULL
         OR (lease.owner IS NOT NULL AND lease.expires_at > clock_timestamp())) AS claimed,
        extract(epoch FROM clock_timestamp())::bigint AS now
 FROM ledger_operation AS operation
 JOIN ledger_run AS run USING (run_id)
 JOIN ledger_task AS task USING (task_id)
+LEFT JOIN deliveries_event AS event ON event.event_id = operation.request_ref
 JOIN ledger_lease AS lease ON lease.run_id = operation.run_id
 WHERE operation.operation_key = %(operation_key)s::bigint
 

@@ -79,11 +79,19 @@ def open_tasks(intents: Sequence[Intent]) -> list[Opened]:
     )
 
 
+def close(task_ids: Sequence[uuid.UUID]) -> None:
+    """From now on no run of these tasks is opened (`CLOSED`). The runs that they have go on.
+
+    Who opens a run of one of them at this moment is waited for, and the transaction's next statement sees that run.
+    """
+    LEDGER["task.close"].rows(_Awaited, {"task_ids": once(task_ids)})
+
+
 def open_run(task_ids: Sequence[uuid.UUID], *, reason: RunReason) -> dict[uuid.UUID, Applied[Opened] | Rejected]:
     """A new run, with a new operation id, for each task whose last run is over.
 
-    Refused while that run goes on (`WRONG_STATUS`) and while an operation of the task is unsettled (`UNSETTLED`): a new
-    id for an intent that may have happened would make it happen twice.
+    Refused when the task is closed (`CLOSED`), while that run goes on (`WRONG_STATUS`), and while an operation of the
+    task is unsettled (`UNSETTLED`): a new id for an intent that may have happened would make it happen twice.
     """
     answers: dict[uuid.UUID, Applied[Opened] | Rejected] = {task_id: Rejected(Reason.MISSING) for task_id in task_ids}
     asked = {"task_ids": once(task_ids)}

@@ -56,19 +56,32 @@ WITH asked AS MATERIALIZED (
 )
 SELECT locked.task_id FROM locked LEFT JOIN held ON held.run_id = locked.active_run_id
 
--- name: open_run
--- A new run of a task whose last run is over, after `await_openers`: a replay. Refused while that run goes on, and
--- while any operation of the task is unsettled, because a new run is a new operation id for an intent that may already
--- have happened. A task that stood in line does so no more: what comes again has had its turn.
+-- name: close
+-- From now on no run of these tasks is opened. Whoever opens one at this moment is waited for, and others are kept out
+-- until the transaction ends; the runs that there are go on, and the next statement of the transaction sees them all.
 WITH asked AS MATERIALIZED (
     SELECT unnest(%(task_ids)b::uuid[]) AS task_id
 ), locked AS MATERIALIZED (
-    SELECT task.task_id, task.tenant_id, task.event_id, task.endpoint_id, task.active_run_id
+    SELECT task.task_id FROM asked JOIN ledger_task AS task USING (task_id)
+    ORDER BY task.task_id FOR NO KEY UPDATE OF task
+)
+UPDATE ledger_task AS task SET closed_at = clock_timestamp(), updated_at = clock_timestamp()
+FROM locked WHERE task.task_id = locked.task_id AND task.closed_at IS NULL
+RETURNING task.task_id
+
+-- name: open_run
+-- A new run of a task whose last run is over, after `await_openers`: a replay. Refused when the task is closed, while
+-- that run goes on, and while any operation of the task is unsettled, because a new run is a new operation id for an
+-- intent that may already have happened. A task that stood in line does so no more: what comes again has had its turn.
+WITH asked AS MATERIALIZED (
+    SELECT unnest(%(task_ids)b::uuid[]) AS task_id
+), locked AS MATERIALIZED (
+    SELECT task.task_id, task.tenant_id, task.event_id, task.endpoint_id, task.active_run_id, task.closed_at
     FROM asked JOIN ledger_task AS task USING (task_id)
     ORDER BY task.task_id FOR NO KEY UPDATE OF task
 ), over AS MATERIALIZED (
-    SELECT locked.task_id, locked.tenant_id, locked.event_id, locked.endpoint_id, run.status AS run_status,
-           last.operation_key AS last_key, last.status AS last_status
+    SELECT locked.task_id, locked.tenant_id, locked.event_id, locked.endpoint_id, locked.closed_at,
+           run.status AS run_status, last.operation_key AS last_key, last.status AS last_status
     FROM locked
     JOIN ledger_run AS run ON run.run_id = locked.active_run_id
     JOIN LATERAL (
@@ -82,7 +95,8 @@ WITH asked AS MATERIALIZED (
 ), judged AS MATERIALIZED (
     SELECT over.task_id, over.tenant_id, over.event_id, over.endpoint_id, over.last_key, over.run_status,
            over.last_status,
-           CASE WHEN over.run_status NOT IN ('succeeded', 'failed', 'cancelled') THEN 'wrong_status'
+           CASE WHEN over.closed_at IS NOT NULL THEN 'closed'
+                WHEN over.run_status NOT IN ('succeeded', 'failed', 'cancelled') THEN 'wrong_status'
                 WHEN over.last_status IN ('prepared', 'dispatching', 'unknown') THEN 'unsettled'
            END AS refusal
     FROM over

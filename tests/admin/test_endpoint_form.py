@@ -28,7 +28,7 @@ FULL = {
     "auth_scopes": "a  b", "auth_audience": "", "auth_auth_style": "body", "signature": "v1a",
     "client_certificate": CLIENT.certificate.replace("\n", "\r\n"), "client_key": CLIENT.key.replace("\n", "\r\n"),
     "ca_certificates": AUTHORITY.pem, "conflict_accepts": "on", "ordered": "on", "order_patience": "3",
-    "rate_per_second": "2.5", "rate_burst": "10", "connect_timeout_ms": "900",
+    "rate_per_second": "2.5", "rate_burst": "10", "connect_timeout_ms": "900", "receives": "operational",
 }  # fmt: skip
 
 
@@ -48,6 +48,7 @@ def pages(client: Client, row: Endpoint) -> str:
 def test_every_setting_has_its_place_in_the_form(administrator: Client) -> None:
     row = made(administrator)
     assert row.filter == {"total": {"$gte": 100}}
+    assert (row.receives, row.must_verify, row.enabled) == ("operational", False, True)
     assert (row.envelope, row.conflict_accepts, row.ordered, row.order_patience) == ("standard", True, True, 3)
     assert (row.rate_per_second, row.rate_burst, row.connect_timeout_ms) == (2.5, 10, 900)
     assert row.auth == {
@@ -58,11 +59,17 @@ def test_every_setting_has_its_place_in_the_form(administrator: Client) -> None:
     assert authorization.tls(row).client_key == CLIENT.key.encode()
     assert (row.client_certificate, row.ca_certificates) == (CLIENT.certificate, AUTHORITY.pem)
 
-    in_form = set(EditEndpointForm(row).fields) | {"tenant", "signature"}
+    in_form = set(EditEndpointForm(row).fields) | {"tenant", "signature", "receives"}
     listed = {name for _, _, names in SECTIONS for name in names}
     assert in_form - {"seen"} == listed
     not_in_parts = listed - {name for name in listed if name.startswith("auth_")}
     assert set(Changes.__annotations__) - {"auth", "secret"} == not_in_parts - {"tenant", "secret_headers_removed"}
+
+
+def test_what_must_be_verified_first_is_off_until_then(administrator: Client) -> None:
+    row = made(administrator, must_verify="on")
+    assert (row.must_verify, row.enabled, row.verified_at) == (True, False, None)
+    assert "its URL is not verified" in pages(administrator, row)
 
 
 def test_a_page_tells_that_secrets_are_there_and_never_what_they_are(administrator: Client) -> None:

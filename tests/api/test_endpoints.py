@@ -158,6 +158,8 @@ def test_an_endpoint_needs_no_more_than_a_url(mine: Caller) -> None:
         "public_key": None,
         "question_key": None,
         "line": None,
+        "receives": "events",
+        "verification": {"required": False, "verified_at": None},
     }
     assert mine.post("/v1/endpoints", {}).json()["errors"] == [{"field": "url", "detail": "is required"}]
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from django.db import connection
 
+from deliveries import accepting as submitting
 from deliveries import filters, ids
-from deliveries import submit as submitting
 from deliveries.models import Endpoint, Event
 from deliveries.submit import Accepted, FiltersChanging, IdempotencyConflict, NewEvent, submit
 from ledger.models import Task

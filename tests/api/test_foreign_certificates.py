@@ -44,7 +44,7 @@ def last(oid: bytes) -> bytes:
 CLIENTS = {
     "unknown key algorithm": changed(CLIENT.certificate, EC_KEY, last(EC_KEY)),
     "unknown curve": changed(CLIENT.certificate, P_256, last(P_256)),
-    "no point of the curve": changed(CLIENT.certificate, b"\x03\x42\x00\x04", b"\x03\x42\x00\x07"),
+    "no point of the curve": changed(CLIENT.certificate, b"\x03\x42\x00\x04", b"\x03\x42\x00\x05"),
     "unknown version": changed(CLIENT.certificate, VERSION_3, VERSION_3[:-1] + b"\x07"),
     "a name that is no text": changed(CLIENT.certificate, COMMON_NAME + b"\x0c\x06c", COMMON_NAME + b"\x0c\x06\xff"),
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from deliveries import acknowledgements, reconcile
+from deliveries import acknowledgements, expunging, reconcile
 from deliveries.dispatch import claiming, settling
 from deliveries.dispatch.attempts import Report
 from deliveries.dispatch.claiming import Delivery, Walk
@@ -22,7 +22,7 @@ TTL_MS = 30_000
 URL = "http://127.0.0.1:9/"
 TYPES = (
     "delivered", "retried", "refused", "unsent", "unknown", "scheduled", "resolved", "lost", "acknowledged", "waiting",
-    "cancelled", "in_flight",
+    "cancelled", "expunged", "in_flight",
 )  # fmt: skip
 LATER = frozenset({"waiting", "cancelled"})
 PROMISE_NOTHING = frozenset({"unknown", "resolved", "acknowledged"})
@@ -43,6 +43,7 @@ def living(tenant_id: str) -> dict[str, Watched]:
         if name not in LATER:
             _live(name, made[name], _claimed(made[name]))
     assert all(isinstance(answer, Applied) for answer in run.cancel([made["cancelled"].run_id]).values())
+    assert expunging.expunge(tenant_id, [made["expunged"].event_id]) == {made["expunged"].event_id}
     task_id = made["delivered"].run.task_id
     assert isinstance(task.open_run([task_id], reason=RunReason.REPLAY)[task_id], Applied)
     (held,) = lease.renew([(made["retried"].run_id, 1)], owner=OWNER, ttl_ms=TTL_MS).values()
@@ -60,7 +61,7 @@ def _claimed(one: Watched) -> Delivery:
 
 def _live(name: str, one: Watched, delivery: Delivery) -> None:
     match name:
-        case "delivered":
+        case "delivered" | "expunged":
             _settle(delivery, ANSWERED, 200)
         case "retried":
             _settle(delivery, ANSWERED, 429)

@@ -132,6 +132,13 @@ PLANTINGS: dict[str, Planting] = {
     "resolution_followed": Planting("unknown", _RESOLUTION.format(decision="failed", reason="x", seen=0)),
     "event_deliveries": Planting("waiting", "UPDATE deliveries_event SET deliveries = 2 WHERE event_id = %(event_id)s"),
     "event_idempotency": Planting("waiting", "UPDATE deliveries_event SET idempotency_key = 'the same'"),
+    "event_expunged": Planting("expunged", "UPDATE deliveries_event SET payload = '1' WHERE event_id = %(event_id)s"),
+    "answer_expunged": Planting("expunged", ATTEMPT.format("response_body = 'x'")),
+    "word_expunged": Planting(
+        "expunged",
+        "INSERT INTO deliveries_acknowledgement (operation_key, run_id, source, said, covers, actor, detail) "
+        "VALUES (%(operation_key)s, %(run_id)s, 'query', 'unknown', 0, 'a', 'words')",
+    ),
     "delivery_event": Planting(
         "waiting", "DELETE FROM deliveries_event WHERE event_id = %(event_id)s", _also("content")
     ),

@@ -51,7 +51,7 @@ def signed(one: Endpoint, at: datetime, body: bytes = b'{"n":1}') -> dict[str, s
         epoch=1, expires_at=at + HOUR, run_revision=1,
     )  # fmt: skip
     began = time.monotonic()
-    delivery = Delivery(claim, Content(uuid.uuid4(), "a", body, at, None), fresh(one), began, began + 30)
+    delivery = Delivery(claim, Content(uuid.uuid4(), None, "a", body, None, at, None), fresh(one), began, began + 30)
     return dict(request_of(delivery, now=began, timeout_ms=1000).headers)
 
 

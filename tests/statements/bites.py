@@ -82,6 +82,12 @@ def _claimed_by(**columns: Any) -> Planted:
     return planted
 
 
+def _closed() -> Planted:
+    planted = rows.plant("failed_final")
+    rows.change("ledger_task", {"task_id": planted.task_id}, closed_at=from_now(-1000))
+    return planted
+
+
 def _after_loss(**columns: Any) -> Planted:
     """A claim that ran out, and what became of its lease since."""
     planted = rows.plant("dispatching", until_ms=-1000)
@@ -246,6 +252,11 @@ OTHER_CONDITIONS: tuple[Condition, ...] = (
     Condition(
         "the end of a run whose operation is unsettled", "run.finish_left_behind",
         lambda: rows.plant("unknown"), _finish, ((r"ON last\.status IN \('succeeded', 'failed_final'\)", "ON true"),),
+    ),
+    Condition(
+        "a replay of what is closed", "task.open_run", _closed,
+        lambda given: task.open_run([given.task_id], reason=RunReason.REPLAY)[given.task_id],
+        (r"WHEN over\.closed_at IS NOT NULL THEN 'closed'\s+",),
     ),
     Condition(
         "a replay of what may have happened", "task.open_run", lambda: rows.plant("unknown", run_status="cancelled"),

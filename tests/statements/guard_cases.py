@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -31,6 +32,7 @@ KEYS = {
     "deliveries_event": "event_id = %(event_id)s",
     "deliveries_acknowledgement": "operation_key = %(operation_key)s",
     "deliveries_attempt": "operation_key = %(operation_key)s",
+    "deliveries_job": "job_id = %(job_id)s",
 }
 
 OTHER = {
@@ -40,6 +42,9 @@ OTHER = {
     "integer": "{} + 1",
     "bigint": "{} + 1000",
     "timestamp with time zone": "{} - interval '1 second'",
+    "boolean": "NOT {}",
+    "jsonb": "{} || '{{\"x\": 1}}'",
+    "job_kind": "'expunge'",
 }
 """Another value of the same type."""
 
@@ -123,15 +128,20 @@ def _identities() -> Iterator[Case]:
         "run_id": "uuid", "task_id": "uuid", "event_id": "uuid", "endpoint_id": "uuid", "request_ref": "uuid",
         "effect_version": "integer", "number": "integer", "operation_key": "bigint", "epoch": "bigint",
         "attempt_id": "bigint", "request_digest": "bytea", "created_at": "timestamp with time zone",
-        "recorded_at": "timestamp with time zone",
+        "recorded_at": "timestamp with time zone", "job_id": "uuid", "kind": "job_kind", "dry_run": "boolean",
+        "parameters": "jsonb", "per_second": "integer",
     }  # fmt: skip
     for guard in GUARDS.values():
         if guard.rule.endswith("_identity_kept"):
             assert guard.violation
             for column in sorted(set(re.findall(r"NEW\.(\w+)", guard.violation))):
-                value = "'replay'" if column == "reason" else OTHER[kinds.get(column, "text")].format(column)
+                value = (
+                    "'replay'"
+                    if guard.table == "ledger_run" and column == "reason"
+                    else OTHER[kinds.get(column, "text")].format(column)
+                )
                 columns = {column: value}
-                if guard.table == "ledger_run":
+                if guard.table in ("ledger_run", "deliveries_job"):
                     columns = _moved(**columns, status="'running'")
                 if guard.table == "ledger_operation":
                     columns = _moved(**columns, due_at="clock_timestamp()")
@@ -155,6 +165,10 @@ def _records() -> Iterator[Case]:
 
 UNKNOWN, CLAIMED_UNKNOWN = ("unknown", False), ("unknown", True)
 
+EMPTIED = {
+    "payload": "''", "metadata": "NULL", "headers": "NULL", "source": "NULL", "expunged_at": "clock_timestamp()",
+}  # fmt: skip
+
 BORN_RUN = "INSERT INTO ledger_run (run_id, task_id, status, reason, revision) VALUES (gen_random_uuid(), %(task_id)s, "
 BORN_LEASE = "INSERT INTO ledger_lease (run_id, epoch, owner) VALUES (gen_random_uuid(), "
 BORN_OPERATION = (
@@ -168,10 +182,30 @@ SINGLE: tuple[Case, ...] = (
              {"status": "unknown"})
         for table, name, also in (
             ("ledger_run", "run", {}), ("ledger_operation", "operation", {"due_at": "clock_timestamp()"}),
+            ("deliveries_job", "job", {"status": "'running'"}),
         )
         for by in ("+ 0", "+ 2", "- 1")
     ),
+    *(
+        Case(f"job goes on after it is {over}", "job_ends_for_good",
+             update("deliveries_job", **_moved(status="'running'", ended_at="NULL")), {"job_status": over})
+        for over in ("done", "cancelled", "failed")
+    ),
+    Case("job counts on after its end", "job_ends_for_good", update("deliveries_job", **_moved(changed="changed + 1")),
+         {"job_status": "done"}),
+    Case("job is begun again", "job_ends_for_good", update("deliveries_job", **_moved(status="'pending'")),
+         {"job_status": "running"}),
+    *(
+        Case(f"job is {over}", None,
+             update("deliveries_job", **_moved(status=f"'{over}'", ended_at="clock_timestamp()")),
+             {"job_status": "running"})
+        for over in ("done", "cancelled", "failed")
+    ),
+    Case("job makes a step", None, update("deliveries_job", **_moved(status="'running'", changed="changed + 1"))),
     Case("task comes back into line", "task_stays_out_of_line", update("ledger_task", in_line="true")),
+    Case("task is opened again", "task_stays_closed", update("ledger_task", closed_at="NULL"), {"closed": True}),
+    Case("task is closed again", "task_stays_closed", update("ledger_task", closed_at="clock_timestamp()"),
+         {"closed": True}),
     Case("task that stays out of line", None, update("ledger_task", in_line="false")),
     Case("epoch falls", "lease_epoch_never_falls", update("ledger_lease", epoch="epoch - 1"), {"status": "unknown"}),
     Case("epoch is zeroed", "lease_epoch_never_falls", update("ledger_lease", epoch="0", owner="NULL"),
@@ -218,6 +252,44 @@ SINGLE: tuple[Case, ...] = (
     Case("operation born with an attempt", "operation_born_prepared",
          BORN_OPERATION + "'prepared', clock_timestamp(), 0, 1, false)"),
     Case("operation born as it must be", None, BORN_OPERATION + "'prepared', clock_timestamp(), 0, 0, false)"),
+    Case("event is expunged", None, update("deliveries_event", **EMPTIED)),
+    Case("event is expunged without a time", "event_append_only",
+         update("deliveries_event", **{**EMPTIED, "expunged_at": "NULL"})),
+    Case("event is expunged, and its payload is left", "event_append_only",
+         update("deliveries_event", **{**EMPTIED, "payload": "payload"})),
+    *(
+        Case(f"event is expunged, and its {column} is left", "event_append_only",
+             update("deliveries_event", **{**EMPTIED, column: value}))
+        for column, value in (("metadata", "'{}'"), ("headers", "'{}'"), ("source", "'x'"))
+    ),
+    *(
+        Case(f"event is expunged, and its {column} is changed", "event_append_only",
+             update("deliveries_event", **EMPTIED, **{column: value}))
+        for column, value in (
+            ("type", "'b.c'"), ("digest", "'y'"), ("deliveries", "2"), ("idempotency_key", "'x'"), ("client_id", "'x'"),
+            ("created_at", "created_at - interval '1 second'"), ("deliver_at", "clock_timestamp()"),
+        )
+    ),
+    Case("event comes back", "event_append_only",
+         update("deliveries_event", payload="'1'", expunged_at="NULL"), {"expunged": True}),
+    Case("event is expunged again", "event_append_only", update("deliveries_event", **EMPTIED), {"expunged": True}),
+    Case("words of a receiver are removed", None, update("deliveries_acknowledgement", detail="''"),
+         {"expunged": True}),
+    Case("words of a receiver are removed, and what it said is changed", "acknowledgement_append_only",
+         update("deliveries_acknowledgement", detail="''", said="'processed'"), {"expunged": True}),
+    Case("refused write loses what was answered", None,
+         update("ledger_fenced_write", evidence="evidence - '{response_headers,error}'::text[]")),
+    Case("refused write loses other evidence", "fenced_write_append_only",
+         update("ledger_fenced_write", evidence="evidence - 'verdict'")),
+    Case("answer is removed", None,
+         update("deliveries_attempt", response_headers="NULL", response_body="NULL", error="''"),
+         {"ended": True, "expunged": True}),
+    Case("answer is removed, and the status with it", "attempt_learns_once",
+         update("deliveries_attempt", response_headers="NULL", response_body="NULL", error="''", http_status="NULL"),
+         {"ended": True, "expunged": True}),
+    Case("answer is removed in part", "attempt_learns_once", update("deliveries_attempt", response_body="NULL"),
+         {"ended": True, "expunged": True}),
+    Case("task is closed", None, update("ledger_task", closed_at="clock_timestamp()")),
     Case("lost attempt learns", None, update("deliveries_attempt", ended_at="clock_timestamp()", late="true")),
     Case("lost attempt learns, and is not called late", "attempt_learns_once",
          update("deliveries_attempt", ended_at="clock_timestamp()")),
@@ -233,32 +305,44 @@ CASES: tuple[Case, ...] = (*_run_moves(), *_operation_moves(), *_identities(), *
 def plant(case: Case) -> dict[str, Any]:
     """The task of a case, with one row of every record; its keys."""
     wanted = dict(case.planted)
-    ended = wanted.pop("ended", False)
+    ended, expunged, closed = (wanted.pop(name, False) for name in ("ended", "expunged", "closed"))
+    job_status, job_id = wanted.pop("job_status", "pending"), uuid.uuid4()
     planted = rows.plant(wanted.pop("status", "prepared"), **wanted)
     now = rows.from_now(0)
     rows.insert(
         "ledger_takeover", run_id=planted.run_id, epoch=2, owner=rows.OWNER, previous_owner=rows.RIVAL,
         previous_expired_at=now,
     )  # fmt: skip
-    rows.insert("ledger_fenced_write", statement="run.fail", reason="lease_lost", run_id=planted.run_id, owner="x")
+    rows.insert(
+        "ledger_fenced_write", statement="run.fail", reason="lease_lost", run_id=planted.run_id, owner="x",
+        evidence={"verdict": "answered", "error": "x", "response_headers": {}},
+    )  # fmt: skip
+    if closed:
+        rows.change("ledger_task", {"task_id": planted.task_id}, closed_at=now)
     rows.insert(
         "ledger_resolution", operation_key=planted.operation_key, actor="ann", decision="retry", reason="x",
         revision_seen=1,
     )  # fmt: skip
     rows.insert(
-        "deliveries_event", event_id=planted.event_id, tenant_id="default", type="a.b", payload=b"{}", digest=b"x",
-        deliveries=1,
+        "deliveries_event", event_id=planted.event_id, tenant_id="default", type="a.b",
+        payload=b"" if expunged else b"{}", digest=b"x", deliveries=1, expunged_at=now if expunged else None,
     )  # fmt: skip
     rows.insert(
         "deliveries_acknowledgement", operation_key=planted.operation_key, run_id=planted.run_id, source="query",
-        said="unknown", covers=0, actor="ann", detail="",
+        said="unknown", covers=0, actor="ann", detail="x",
     )  # fmt: skip
     rows.insert(
         "deliveries_attempt", operation_key=planted.operation_key, number=1, epoch=3, owner=rows.OWNER, url="http://x",
-        started_at=now, ended_at=now if ended else None, verdict="unknown", classification="worker_lost", error="",
+        started_at=now, ended_at=now if ended else None, verdict="unknown", classification="worker_lost",
+        http_status=200 if ended else None, error="x" if ended else "",
+        response_headers={"a": "b"} if ended else None, response_body=b"x" if ended else None,
+    )  # fmt: skip
+    rows.insert(
+        "deliveries_job", job_id=job_id, tenant_id="default", kind="recover", parameters={}, status=job_status,
+        per_second=1, actor="ann", ended_at=None if job_status in ("pending", "running") else now,
     )  # fmt: skip
     return {
-        "task_id": planted.task_id, "run_id": planted.run_id, "operation_key": planted.operation_key,
+        "job_id": job_id, "task_id": planted.task_id, "run_id": planted.run_id, "operation_key": planted.operation_key,
         "event_id": planted.event_id,
     }  # fmt: skip
 

@@ -48,6 +48,7 @@ DONE_ONCE: dict[str, tuple[str, Callable[[Planted], Any]]] = {
     "lease.acquire": ("prepared", lambda one: lease.acquire([one.run_id] * 2, owner=OWNER, ttl_ms=TTL_MS)),
     "lease.await_holders": ("prepared", lambda one: lease.await_holders([one.run_id] * 2)),
     "run.cancel": ("prepared", lambda one: run.cancel([one.run_id] * 2)),
+    "task.close": ("failed_final", lambda one: task.close([one.task_id] * 2)),
     "task.open_run": ("failed_final", lambda one: task.open_run([one.task_id] * 2, reason=RunReason.REPLAY)),
     "operation.claim": ("prepared", lambda one: operation.claim([one.operation_key] * 2, owner=OWNER, ttl_ms=TTL_MS)),
 }

@@ -7,7 +7,7 @@ import uuid
 from dataclasses import dataclass
 from typing import Any
 
-from deliveries import ids, submit
+from deliveries import accepting, ids, submit
 from deliveries.endpoints import Changes, create
 from deliveries.models import Attempt, Endpoint, Tenant
 from deliveries.submit import Accepted, NewEvent
@@ -115,7 +115,7 @@ def submitted_in_silence(wanted: list[NewEvent]) -> list[Watched]:
     """The same commit without its wake-up: as when a process dies between the two."""
     event_ids = [ids.time_ordered() for _ in wanted]
     digests = [submit.digest_of(event) for event in wanted]
-    return _watched(in_transaction(lambda: submit._accept(wanted, event_ids, digests)))
+    return _watched(in_transaction(lambda: accepting.accept(wanted, event_ids, digests)))
 
 
 def _watched(answers: list[Any]) -> list[Watched]:

@@ -13,10 +13,12 @@ class Web(Program):
 
     command = "serve"
 
-    def __init__(self) -> None:
+    def __init__(self, **environment: str) -> None:
         with reserve() as free:
             port = free.getsockname()[1]
-        super().__init__(RELAY_PORT=str(port), RELAY_HOST="127.0.0.1", RELAY_WEB_PROCESSES="1")
+        super().__init__(
+            **{"RELAY_PORT": str(port), "RELAY_HOST": "127.0.0.1", "RELAY_WEB_PROCESSES": "1", **environment}
+        )
         self.url = f"http://127.0.0.1:{port}"
 
     def ready(self) -> bool:

@@ -37,6 +37,7 @@ def told(**lists: Any) -> list[str]:
         schemas.Delivery(
             id=schemas.DELIVERY,
             event_id=schemas.EVENT,
+            event_type="invoice.paid",
             endpoint_id=schemas.ENDPOINT,
             status="unknown",
             run_id=RUN,
@@ -54,7 +55,8 @@ def told(**lists: Any) -> list[str]:
 def unknown(**changes: Any) -> schemas.Operation:
     known: dict[str, Any] = {
         "id": schemas.OPERATION, "status": "unknown", "revision": 2, "run_id": RUN, "delivery_id": schemas.DELIVERY,
-        "event_id": schemas.EVENT, "endpoint_id": schemas.ENDPOINT, "step_id": "deliver", "effect_version": 1,
+        "event_id": schemas.EVENT, "event_type": "invoice.paid", "endpoint_id": schemas.ENDPOINT, "step_id": "deliver",
+        "effect_version": 1,
         "tool": "webhook", "attempts": 1, "losses": 1, "quarantined": False, "holds_line": False,
         "dispatch_owner": None,
         "dispatch_until": None, "ambiguous": True, "unknown_since": at(31), "retry_until": None,

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser
+from datetime import datetime
 from typing import Any
 
 from django.core.management.base import CommandError
 
 from deliveries import ids
 from deliveries.api import present
+from deliveries.models import Event
 from ledger.models import Task
 from relay.commands import DatabaseCommand
 from relay.story import tell
@@ -31,4 +33,9 @@ class Command(DatabaseCommand):
         if options["json"]:
             self.stdout.write(delivery.model_dump_json(indent=2))
         else:
-            self.stdout.write("\n".join(tell(delivery)))
+            self.stdout.write("\n".join(tell(delivery, _expunged_at(task))))
+
+
+def _expunged_at(task: Task) -> datetime | None:
+    """When the content of its event was removed."""
+    return Event.objects.filter(event_id=task.event_id).values_list("expunged_at", flat=True).first()
