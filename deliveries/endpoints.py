@@ -15,7 +15,7 @@ from django.db import transaction
 from django.db.models import QuerySet
 
 from deliveries import authorization, health, ids, operational, signing
-from deliveries.models import Endpoint, Receives
+from deliveries.models import DisabledBy, Endpoint, Receives
 from deliveries.rules import auth, certificates, columns, together
 from deliveries.rules.broken import Problem, RuleBroken
 from deliveries.rules.columns import (
@@ -95,7 +95,10 @@ class Changes(TypedDict, total=False):
 Check = Callable[[datetime], None]
 BY_REQUEST = "by request"
 """Why an endpoint is disabled, where nobody said more."""
-NOT_VERIFIED = "its URL is not verified"
+UNVERIFIED = {
+    "enabled": False, "disabled_reason": "its URL is not verified", "disabled_by": DisabledBy.VERIFICATION
+}  # fmt: skip
+"""How an endpoint is until its URL has answered a challenge."""
 
 
 class EndpointRefused(ValueError):
@@ -122,7 +125,9 @@ def create(tenant_id: str, changes: Changes) -> tuple[Endpoint, str]:
     row = Endpoint(endpoint_id=ids.time_ordered(), tenant_id=tenant_id)
     stored = _stored(row, given, problems)
     if stored.get("must_verify"):
-        stored |= {"enabled": False, "disabled_reason": NOT_VERIFIED}
+        stored |= UNVERIFIED
+    elif stored.get("enabled") is False:
+        stored |= {"disabled_by": DisabledBy.REQUEST}
     Endpoint.objects.create(
         endpoint_id=row.endpoint_id,
         tenant_id=tenant_id,
@@ -157,12 +162,12 @@ def update(
         if _unverified(row, stored):
             if stored.get("enabled") is True and not (stored.keys() & {"url", "must_verify"}):
                 raise EndpointRefused((Problem("enabled", "its URL is not verified: send it a challenge first"),))
-            stored |= {"verified_at": None, "enabled": False, "disabled_reason": NOT_VERIFIED}
+            stored |= {"verified_at": None, **UNVERIFIED}
         elif stored.get("enabled") is True:
-            stored |= {"disabled_reason": "", "blocked_until": None}
+            stored |= {"disabled_reason": "", "disabled_by": "", "blocked_until": None}
             health.reset(endpoint_id)
         elif stored.get("enabled") is False:
-            stored |= {"disabled_reason": reason}
+            stored |= {"disabled_reason": reason, "disabled_by": DisabledBy.REQUEST}
         if stored.get("url", row.url) != row.url:
             stored["blocked_until"] = None  # it was another receiver that asked for a pause, or was sick
             health.reset(endpoint_id)
@@ -182,7 +187,9 @@ def verified(tenant_id: str, endpoint_id: UUID, url: str) -> Endpoint | None:
         if row is None:
             return None
         now = Clock()
-        found.update(verified_at=now, enabled=True, disabled_reason="", blocked_until=None, updated_at=now)
+        found.update(
+            verified_at=now, enabled=True, disabled_reason="", disabled_by="", blocked_until=None, updated_at=now
+        )
         health.reset(endpoint_id)
         operational.forget()
         return found.get()
@@ -199,8 +206,8 @@ def _tell(was: Endpoint, now: Endpoint) -> None:
     """Tell who listens that it was disabled, or that it is enabled after Relay or its receiver had disabled it."""
     operational.forget()
     if was.enabled and not now.enabled:
-        health.tell_disabled([now.endpoint_id], by="request")
-    elif now.enabled and not was.enabled and was.disabled_reason not in {"", BY_REQUEST, NOT_VERIFIED}:
+        health.tell_disabled([now.endpoint_id])
+    elif now.enabled and not was.enabled and was.disabled_by in {DisabledBy.RELAY, DisabledBy.RECEIVER}:
         health.tell_recovered([now], now.updated_at)
 
 
@@ -217,7 +224,9 @@ def delete(tenant_id: str, endpoint_id: UUID, *, check: Check | None = None) -> 
         if check is not None:
             check(row.updated_at)
         now = Clock()
-        found.update(deleted_at=now, enabled=False, disabled_reason="deleted", updated_at=now)
+        found.update(
+            deleted_at=now, enabled=False, disabled_reason="deleted", disabled_by=DisabledBy.REQUEST, updated_at=now
+        )
     operational.forget()
     return True
 

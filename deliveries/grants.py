@@ -18,7 +18,8 @@ TABLES: Mapping[str, Rights] = {
     "deliveries_endpoint": Rights(
         insert=EVERY,
         update=(
-            "url", "description", "types", "headers", "enabled", "disabled_reason", "deleted_at", "idempotent",
+            "url", "description", "types", "headers", "enabled", "disabled_reason", "disabled_by", "deleted_at",
+            "idempotent",
             "window_hours", "query_url", "retry_schedule", "retry_jitter", "retry_max_age_hours", "in_flight",
             "timeout_ms", "blocked_until", "updated_at", "filter", "secret_headers", "secret_headers_sealed", "auth",
             "auth_sealed", "client_certificate", "client_key_sealed", "ca_certificates", "envelope", "secret_sealed",

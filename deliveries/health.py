@@ -19,7 +19,7 @@ from django.conf import settings
 from django.db.models.functions import Now
 
 from deliveries import ids, operational
-from deliveries.models import Endpoint, EndpointState
+from deliveries.models import DisabledBy, Endpoint, EndpointState
 from deliveries.operational import Type
 from deliveries.outcomes import Effect, Judgement
 from deliveries.queries import DELIVERIES
@@ -248,18 +248,18 @@ def _disable(one: _Failing) -> int:
 
 def _close(one: _Failing, reason: str) -> int:
     there = Endpoint.objects.filter(pk=one.endpoint_id, enabled=True, state__failing_since=one.failing_since)
-    changed = there.update(enabled=False, disabled_reason=reason, updated_at=Now())
+    changed = there.update(enabled=False, disabled_reason=reason, disabled_by=DisabledBy.RELAY, updated_at=Now())
     if changed:
-        tell_disabled([one.endpoint_id], by="relay")
+        tell_disabled([one.endpoint_id])
     return changed
 
 
-def tell_disabled(endpoint_ids: Collection[UUID], *, by: Literal["relay", "receiver", "request"]) -> None:
-    """Tell of endpoints that were disabled in this transaction, and by whom."""
+def tell_disabled(endpoint_ids: Collection[UUID]) -> None:
+    """Tell of endpoints that were disabled in this transaction, why, and by whom."""
     operational.tell(
         operational.endpoint(
             row, Type.ENDPOINT_DISABLED, row.updated_at.isoformat(),
-            reason=row.disabled_reason, by=by, disabled_at=row.updated_at.isoformat(),
+            reason=row.disabled_reason, by=row.disabled_by, disabled_at=row.updated_at.isoformat(),
         )
         for row in Endpoint.objects.filter(pk__in=endpoint_ids).order_by("pk")
         if operational.heard(row.tenant_id)

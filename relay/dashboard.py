@@ -17,7 +17,7 @@ from django.http import HttpRequest
 from django.urls import reverse
 
 from deliveries import ids
-from deliveries.models import Attempt, Endpoint, Verdict
+from deliveries.models import Attempt, DisabledBy, Endpoint, Verdict
 from ledger.admin.text import badge, database_now, outside, span, when
 from ledger.models import Dispatch, FencedWrite, Operation, Takeover
 
@@ -202,7 +202,7 @@ def trouble(recent: list[dict[str, Any]], now: datetime) -> list[dict[str, Any]]
         one.last = one.last or row
     failing = {key for key, one in health.items() if one.sent >= 3 and not one.accepted}
     newest = Endpoint.objects.filter(deleted_at=None).order_by("-pk").values("pk")[:ENDPOINTS]
-    stopped = Q(enabled=False) & ~Q(disabled_reason__in=("", "by request"))
+    stopped = Q(enabled=False) & ~Q(disabled_by=DisabledBy.REQUEST)
     wanted = Q(pk__in=failing) | (Q(pk__in=newest) & (stopped | Q(blocked_until__gt=now)))
     found = []
     for endpoint in Endpoint.objects.filter(wanted, deleted_at=None).order_by("-pk")[:20]:

@@ -11,7 +11,7 @@ from django.db.models.functions import Now
 
 from deliveries.dispatch.attempts import Report, storable
 from deliveries.health import Watch, tell_disabled
-from deliveries.models import Endpoint
+from deliveries.models import DisabledBy, Endpoint
 from deliveries.outcomes import Judgement
 from deliveries.transport.base import Outcome
 
@@ -37,9 +37,11 @@ def tell_endpoints(told: Iterable[tuple[Endpoint, Judgement]]) -> None:
             until = Now() + timedelta(seconds=pauses[key])
             there.filter(Q(blocked_until__isnull=True) | Q(blocked_until__lt=until)).update(blocked_until=until)
         if key in gone:
-            closed = there.filter(enabled=True).update(enabled=False, disabled_reason=gone[key], updated_at=Now())
+            closed = there.filter(enabled=True).update(
+                enabled=False, disabled_reason=gone[key], disabled_by=DisabledBy.RECEIVER, updated_at=Now()
+            )
             if closed:
-                tell_disabled([key], by="receiver")
+                tell_disabled([key])
 
 
 def pause(given_back: Iterable[Report]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from deliveries.models.endpoints import (
     DEFAULT_SCHEDULE,
+    DisabledBy,
     Endpoint,
     EndpointState,
     Envelope,
@@ -26,6 +27,7 @@ __all__ = [
     "Acknowledgement",
     "ApiKey",
     "Attempt",
+    "DisabledBy",
     "Endpoint",
     "EndpointState",
     "Envelope",

@@ -25,6 +25,15 @@ class Envelope(models.TextChoices):
     STANDARD = "standard", "The data, its type and its time (Standard Webhooks)"
 
 
+class DisabledBy(models.TextChoices):
+    """Who disabled an endpoint."""
+
+    REQUEST = "request", "Somebody who asked for it"
+    RELAY = "relay", "Relay, because it kept failing"
+    RECEIVER = "receiver", "Its receiver, in an answer"
+    VERIFICATION = "verification", "Nobody: its URL is yet to be verified"
+
+
 class Receives(models.TextChoices):
     """Whose events an endpoint gets."""
 
@@ -67,6 +76,9 @@ class Endpoint(models.Model):
     )
     enabled = models.BooleanField(default=True)
     disabled_reason = models.TextField(blank=True, default="")
+    disabled_by = models.TextField(
+        choices=DisabledBy.choices, blank=True, default="", db_default="", help_text="Empty while it is enabled."
+    )
     deleted_at = models.DateTimeField(null=True, blank=True)
     idempotent = models.BooleanField(default=True, help_text="Drops duplicates by id, for the window.")
     window_hours = models.IntegerField(default=72)
