@@ -164,6 +164,7 @@ def _step() -> Step | None:
         # Nothing of the step was done. It would fail again: the job stops here, and the others go on.
         (job,) = taken
         log.exception("a step of %s failed", ids.render(ids.JOB, job.job_id))
-        told = f"{type(error).__name__}: {error}"[:500]
+        # After the first line, a database quotes the row.
+        told = f"{type(error).__name__}: {error}".partition("\n")[0][:500]
         DELIVERIES["job.fail"].rows(_Job, {"job_id": job.job_id, "revision": job.revision, "error": told})
         return Step(job.position, 0, 0, 0, 0, done=True)

@@ -91,7 +91,15 @@ def test_stretches_and_batches_of_any_length_leave_none_out(
         assert sorted(runs_of(mine).values()) == [1, 1, 1, 2, 2, 2]
 
 
-@pytest.mark.parametrize("fault", [ValueError("a bug"), IntegrityError("a bug"), DataError("a bug")])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        ValueError("a bug"),
+        IntegrityError("a bug"),
+        IntegrityError("a bug\nDETAIL:  Failing row contains (a secret)."),
+        DataError("a bug"),
+    ],
+)
 def test_a_step_that_fails_has_changed_nothing_and_says_why(
     mine: str, monkeypatch: pytest.MonkeyPatch, fault: Exception
 ) -> None:
