@@ -111,6 +111,8 @@ def _fault(validator: jsonschema_rs.Validator, payload: bytes) -> Problem | None
     place = "".join(f".{step}" for step in error.instance_path)
     # Its message quotes the payload, which has no place in logs of errors.
     rule = "/".join(map(str, error.schema_path)) or "the schema"
+    if isinstance(error.kind, jsonschema_rs.ValidationErrorKind.Required):
+        rule += f": {error.kind.property} is missing"  # its name is the schema's
     return Problem(f"data{place}"[:200], f"does not keep to the schema of its type: {rule[:200]}")
 
 

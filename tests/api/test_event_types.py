@@ -70,6 +70,12 @@ def test_what_is_submitted_keeps_to_the_schema_or_is_refused_by_its_place(
     assert rows.row_counts() == before
 
 
+def test_what_is_missing_is_named(mine: Caller) -> None:
+    described(mine, schema=SCHEMA)
+    (error,) = submit(mine, {}).json()["errors"]
+    assert error == {"field": "data", "detail": "does not keep to the schema of its type: required: total is missing"}
+
+
 def test_the_refusal_does_not_repeat_what_was_submitted(mine: Caller) -> None:
     described(mine, schema={"properties": {"card": {"type": "integer"}}})
     assert "4111" not in submit(mine, {"card": "4111 1111"}).content.decode()
