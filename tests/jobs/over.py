@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import uuid
+from datetime import timedelta
 
 from django.db import connection
 
+from deliveries import jobs
+from deliveries.models import JobKind
+from deliveries.recovering import Filter
 from ledger.managers import operation as operations
 from ledger.managers.operation import Proof, Settlement
 from ledger.models import Operation
@@ -37,6 +41,17 @@ def settle(keys: list[int], proof: Proof) -> None:
     assert len(answers) == len(keys)
     statuses = set(Operation.objects.filter(operation_key__in=keys).values_list("status", flat=True))
     assert len(statuses) == 1, statuses
+
+
+def recovery(
+    tenant_id: str, *, dry_run: bool = False, per_second: int | None = None, statuses: tuple[str, ...] = ("failed",)
+) -> uuid.UUID:
+    """A job that recovers what came to this in the last hour. Nobody is woken."""
+    now = jobs.now()
+    wanted = Filter(now - timedelta(hours=1), now, (), statuses, None)
+    return jobs.create(
+        tenant_id, JobKind.RECOVER, wanted.as_json(), actor="ann", dry_run=dry_run, per_second=per_second
+    ).job_id
 
 
 def runs_of(tenant_id: str) -> dict[uuid.UUID, int]:

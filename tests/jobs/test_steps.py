@@ -16,7 +16,7 @@ from deliveries.recovering import Filter
 from deliveries.steps import JobRow, Step
 from ledger.managers.operation import Proof
 from ledger.models import Run
-from tests.jobs.over import ended, runs_of, settle
+from tests.jobs.over import ended, recovery, runs_of, settle
 from tests.support import ledger_rows
 from tests.support.database import lock
 from tests.support.deliveries import endpoint, tenant
@@ -35,16 +35,6 @@ def mine(db: None) -> str:
     return name
 
 
-def job(
-    tenant_id: str, *, dry_run: bool = False, per_second: int | None = None, statuses: tuple[str, ...] = ("failed",)
-) -> uuid.UUID:
-    now = jobs.now()
-    wanted = Filter(now - HOUR, now, (), statuses, None)
-    return jobs.create(
-        tenant_id, JobKind.RECOVER, wanted.as_json(), actor="ann", dry_run=dry_run, per_second=per_second
-    ).job_id
-
-
 def seen(job_id: uuid.UUID) -> tuple[Any, ...]:
     found: tuple[Any, ...] = Job.objects.values_list(*COLUMNS).get(job_id=job_id)
     return found
@@ -60,7 +50,7 @@ def finish() -> int:
 def test_each_step_moves_the_revision_by_one_and_is_bounded(mine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs, "BATCH", 2)
     ended(mine, 5)
-    made = job(mine)
+    made = recovery(mine)
     assert seen(made) == ("pending", 0, 0, 0, 0, 0)
     jobs._step()
     assert seen(made) == ("running", 1, 2, 2, 2, 0)
@@ -84,7 +74,7 @@ def test_stretches_and_batches_of_any_length_leave_none_out(
         ended(mine, 2)
         ended(mine, 3, Proof.ACCEPTED)
         ended(mine, 1)
-        counted, made = job(mine, dry_run=True), job(mine)
+        counted, made = recovery(mine, dry_run=True), recovery(mine)
         finish()
         assert seen(counted)[2:] == (6, 3, 0, 0)
         assert seen(made)[2:] == (6, 3, 3, 0)
@@ -111,7 +101,7 @@ def test_a_step_that_fails_has_changed_nothing_and_says_why(
         raise fault
 
     monkeypatch.setitem(jobs.KINDS, JobKind.RECOVER, broken)
-    made = job(mine)
+    made = recovery(mine)
     jobs._step()
     assert seen(made) == ("failed", 1, 0, 0, 0, 0)
     assert Job.objects.get(job_id=made).error == f"{type(fault).__name__}: a bug"
@@ -131,7 +121,7 @@ def test_a_database_that_goes_away_leaves_the_step_to_be_made_again(mine: str, m
         return step
 
     monkeypatch.setitem(jobs.KINDS, JobKind.RECOVER, unlucky)
-    made = job(mine)
+    made = recovery(mine)
     with pytest.raises(OperationalError):
         jobs._step()
     assert seen(made) == ("pending", 0, 0, 0, 0, 0)
@@ -144,7 +134,7 @@ def test_a_database_that_goes_away_leaves_the_step_to_be_made_again(mine: str, m
 def test_a_cancelled_job_makes_no_further_step(mine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs, "BATCH", 2)
     ended(mine, 5)
-    made = job(mine)
+    made = recovery(mine)
     jobs._step()
     assert not jobs.cancel("default", made), "somebody else's"
     assert jobs.cancel(mine, made)
@@ -157,7 +147,7 @@ def test_a_cancelled_job_makes_no_further_step(mine: str, monkeypatch: pytest.Mo
 def test_jobs_take_turns(mine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs, "BATCH", 1)
     ended(mine, 4)
-    first, second = job(mine), job(mine, dry_run=True)
+    first, second = recovery(mine), recovery(mine, dry_run=True)
     for _ in range(4):
         jobs._step()
     assert seen(first)[:2] == ("running", 2)
@@ -166,7 +156,7 @@ def test_jobs_take_turns(mine: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_rate_is_kept_over_steps(mine: str) -> None:
     ended(mine, 5)
-    made = job(mine, per_second=2)
+    made = recovery(mine, per_second=2)
     jobs._step()
     assert seen(made)[4] == 2
     assert jobs._step() is None, "the next second has not come"
@@ -180,7 +170,7 @@ def test_a_rate_is_kept_over_steps(mine: str) -> None:
 
 def test_a_second_job_recovers_nothing_that_goes_on(mine: str) -> None:
     ended(mine, 3)
-    first, second = job(mine), job(mine)
+    first, second = recovery(mine), recovery(mine)
     finish()
     assert seen(first)[2:] == (3, 3, 3, 0)
     assert seen(second)[2:] == (3, 0, 0, 0)
@@ -189,7 +179,7 @@ def test_a_second_job_recovers_nothing_that_goes_on(mine: str) -> None:
 
 def test_what_was_accepted_after_the_job_is_not_its_business(mine: str) -> None:
     ended(mine, 2)
-    made = job(mine)
+    made = recovery(mine)
     ended(mine, 2)
     finish()
     assert seen(made)[3:] == (2, 2, 0)
@@ -199,7 +189,7 @@ def test_what_was_accepted_after_the_job_is_not_its_business(mine: str) -> None:
 def test_what_fails_again_while_the_job_runs_is_not_taken_twice(mine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs, "BATCH", 1)
     keys = ended(mine, 2)
-    made = job(mine)
+    made = recovery(mine)
     jobs._step()
     (again,) = Run.objects.filter(task__tenant_id=mine, reason="recover")
     operation = again.operations.get()
@@ -213,7 +203,7 @@ def test_what_fails_again_while_the_job_runs_is_not_taken_twice(mine: str, monke
 def test_two_workers_never_make_one_step_twice(mine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs, "BATCH", 5)
     ended(mine, 100)
-    made = job(mine)
+    made = recovery(mine)
     steps: list[Step] = []
 
     def work() -> None:
@@ -237,7 +227,7 @@ def test_two_workers_never_make_one_step_twice(mine: str, monkeypatch: pytest.Mo
 
 def test_a_job_that_another_worker_holds_is_passed_over(mine: str) -> None:
     ended(mine, 1)
-    held, free = job(mine, dry_run=True), job(mine, dry_run=True)
+    held, free = recovery(mine, dry_run=True), recovery(mine, dry_run=True)
     holds, leave = threading.Event(), threading.Event()
 
     def hold() -> None:

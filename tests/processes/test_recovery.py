@@ -6,17 +6,14 @@ import os
 import threading
 import uuid
 from collections import Counter
-from datetime import timedelta
 from typing import Self
 
 import psutil
 import pytest
 
-from deliveries import jobs
-from deliveries.models import Job, JobKind
-from deliveries.recovering import Filter
+from deliveries.models import Job
 from ledger.models import Operation
-from tests.jobs.over import ended, runs_of
+from tests.jobs.over import ended, recovery, runs_of
 from tests.support.consumer import Consumer
 from tests.support.deliveries import endpoint
 from tests.support.sink import Sink
@@ -28,7 +25,7 @@ COUNT = 50_000 if os.environ.get("RELAY_SOAK") else 3_000
 PER_SECOND = COUNT // 10
 PATIENCE_S = 900.0 if os.environ.get("RELAY_SOAK") else 120.0
 SPARE_BYTES = 48 << 20
-"""What a process may grow between the first fifth of the work and its end, whatever the amount of it."""
+"""What the largest process may grow by in the last third of the work, whatever the amount of it."""
 
 OVER = ("succeeded", "failed_final")
 
@@ -37,7 +34,7 @@ class _Memory:
     """The most that one process of a consumer has held, by mark; asked for ten times a second."""
 
     def __init__(self, consumer: Consumer) -> None:
-        self.mark, self.peaks = "begun", Counter[str]()
+        self.mark, self.peaks, self.looks = "begun", Counter[str](), Counter[str]()
         self._consumer, self._over = consumer, threading.Event()
         self._thread = threading.Thread(target=self._watch)
 
@@ -52,19 +49,8 @@ class _Memory:
     def _watch(self) -> None:
         while not self._over.wait(0.1):
             for pid in self._consumer.children():
-                try:
-                    held = psutil.Process(pid).memory_info().rss
-                except psutil.NoSuchProcess:
-                    continue
-                self.peaks[self.mark] = max(self.peaks[self.mark], held)
-
-
-def _asked(tenant_id: str, *, dry_run: bool, per_second: int | None = None) -> uuid.UUID:
-    now = jobs.now()
-    wanted = Filter(now - timedelta(hours=1), now, (), ("failed",), None)
-    return jobs.create(
-        tenant_id, JobKind.RECOVER, wanted.as_json(), actor="ann", dry_run=dry_run, per_second=per_second
-    ).job_id
+                self.peaks[self.mark] = max(self.peaks[self.mark], psutil.Process(pid).memory_info().rss)
+                self.looks[self.mark] += 1
 
 
 def _job(job_id: uuid.UUID) -> Job:
@@ -75,14 +61,14 @@ def test_it_does_what_the_dry_run_counted_and_nothing_twice_though_killed_twice(
     with Sink() as sink:
         endpoint(tenant, sink.url, in_flight=100)
         assert len(ended(tenant, COUNT)) == COUNT
-        counted = _asked(tenant, dry_run=True)
+        counted = recovery(tenant, dry_run=True)
         with Consumer():
             wait_until(lambda: _job(counted).status == "done", PATIENCE_S, "the dry run")
         assert (_job(counted).matched, _job(counted).changed) == (COUNT, 0)
         assert set(runs_of(tenant).values()) == {1}
         assert not sink.events
 
-        asked = _asked(tenant, dry_run=False, per_second=PER_SECOND)
+        asked = recovery(tenant, dry_run=False, per_second=PER_SECOND)
         killed_at = []
         for part in (0.2, 0.5):
             with Consumer() as consumer:
@@ -105,5 +91,6 @@ def test_it_does_what_the_dry_run_counted_and_nothing_twice_though_killed_twice(
         assert Counter(runs_of(tenant).values()) == {2: COUNT}
         assert Operation.objects.filter(run__task__tenant_id=tenant, status="succeeded").count() == COUNT
         assert len(sink.events) == COUNT
+        assert min(memory.looks["begun"], memory.looks["later"]) > 10, "it was watched"
         assert memory.peaks["later"] <= memory.peaks["begun"] + SPARE_BYTES, memory.peaks
         print(f"\nrecovered {COUNT}, killed at {killed_at}, most of one process: {dict(memory.peaks)} bytes")
