@@ -7,17 +7,16 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from django.conf import settings
-from django.db import connections
-from pytest_django.plugin import DjangoDbBlocker
 from typer.testing import CliRunner
 
 from deliveries import keys
 from relay.cli.app import app
 from relay.client import Relay
 from tests.api.rows import EVERY_SCOPE, Caller
-from tests.support import database, deliveries
+from tests.processes.conftest import committed_database, db, tenant
 from tests.support.web import Web
+
+__all__ = ["committed_database", "db", "tenant"]
 
 
 class Typed:
@@ -44,32 +43,10 @@ Type = Callable[..., Typed]
 
 
 @pytest.fixture(scope="module")
-def committed_database(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
-    """The test database without a transaction around each test. Tests that share it use a tenant of their own each."""
-    with django_db_blocker.unblock():
-        database.empty()
-        yield
-        database.empty()
-        settings.HUEY.storage.close()
-        connections.close_all()
-
-
-@pytest.fixture
-def db(committed_database: None) -> None:
-    """What a test writes is committed. By this name pytest-django knows that a database is needed."""
-
-
-@pytest.fixture(scope="module")
 def web(committed_database: None) -> Iterator[Web]:
     """A server."""
     with Web() as running:
         yield running
-
-
-@pytest.fixture
-def tenant(db: None) -> str:
-    """A tenant of the test's own."""
-    return deliveries.tenant()
 
 
 @pytest.fixture
