@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
 from uuid import UUID
+
+from django.db.models import Model, QuerySet
 
 from deliveries import ids, naming
 from deliveries.api import present
@@ -11,6 +14,8 @@ from deliveries.endpoints import living
 from deliveries.models import Endpoint, Event
 from ledger.identity import MalformedOperationId, parse
 from ledger.models import Operation, Task
+
+Row = TypeVar("Row", bound=Model)
 
 
 def event(tenant_id: str, text: str, *, payload: bool = False) -> Event:
@@ -35,28 +40,27 @@ def filtered_event(tenant_id: str, text: str) -> UUID:
     return found or UUID(int=0)
 
 
+def by_id(rows: QuerySet[Row], prefix: str, text: str, name: str) -> Row:
+    """The row of the public id `prefix…`, if it is among these; `name` is what the 404 calls it."""
+    try:
+        key = ids.parse(prefix, text)
+    except ids.MalformedId as malformed:
+        raise not_found(name) from malformed
+    found = rows.filter(pk=key).first()
+    if found is None:
+        raise not_found(name)
+    return found
+
+
 def endpoint(tenant_id: str, text: str) -> Endpoint:
     """The tenant's endpoint `ep_…`, unless it was deleted."""
-    try:
-        wanted = living(tenant_id).filter(endpoint_id=ids.parse(ids.ENDPOINT, text))
-    except ids.MalformedId as malformed:
-        raise not_found("endpoint") from malformed
-    found = wanted.first()
-    if found is None:
-        raise not_found("endpoint")
-    return found
+    return by_id(living(tenant_id), ids.ENDPOINT, text, "endpoint")
 
 
 def delivery(tenant_id: str, text: str) -> Task:
     """The tenant's delivery `dlv_…`."""
-    try:
-        wanted = Task.objects.filter(tenant_id=tenant_id, task_id=ids.parse(ids.DELIVERY, text))
-    except ids.MalformedId as malformed:
-        raise not_found("delivery") from malformed
-    found: Task | None = wanted.first()
-    if found is None:
-        raise not_found("delivery")
-    return found
+    rows: QuerySet[Task] = Task.objects.filter(tenant_id=tenant_id)
+    return by_id(rows, ids.DELIVERY, text, "delivery")
 
 
 def operation(tenant_id: str, text: str) -> Operation:

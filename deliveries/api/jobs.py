@@ -6,14 +6,15 @@ from datetime import datetime
 from typing import Any, Literal
 from uuid import UUID
 
+from django.db.models import QuerySet
 from django.http import HttpResponse
 from ninja import Query, Router
 from pydantic import BaseModel, Field
 
 from deliveries import ids, jobs, recovering
-from deliveries.api import pages, schemas
+from deliveries.api import find, pages, schemas
 from deliveries.api.access import Request, needs
-from deliveries.api.errors import Error, gone_on, not_found, refusals
+from deliveries.api.errors import Error, gone_on, refusals
 from deliveries.models import Job, JobKind, JobStatus, Scope
 
 router = Router(tags=["Jobs"])
@@ -142,11 +143,5 @@ def cancel_job(request: Request, job_id: str) -> JobItem:
 
 
 def _find(tenant_id: str, text: str) -> Job:
-    try:
-        wanted = Job.objects.filter(tenant_id=tenant_id, job_id=ids.parse(ids.JOB, text))
-    except ids.MalformedId as malformed:
-        raise not_found("job") from malformed
-    found: Job | None = wanted.first()
-    if found is None:
-        raise not_found("job")
-    return found
+    rows: QuerySet[Job] = Job.objects.filter(tenant_id=tenant_id)
+    return find.by_id(rows, ids.JOB, text, "job")

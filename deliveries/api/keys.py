@@ -11,9 +11,9 @@ from ninja import Body, Query, Router, Status
 from pydantic import BaseModel, ConfigDict, Field
 
 from deliveries import ids, keys
-from deliveries.api import pages, schemas
+from deliveries.api import find, pages, schemas
 from deliveries.api.access import Request, needs
-from deliveries.api.errors import ApiError, invalid_field, not_found, refusals
+from deliveries.api.errors import ApiError, invalid_field, refusals
 from deliveries.api.times import Time
 from deliveries.models import DEFAULT_TENANT, ApiKey, Scope
 
@@ -176,13 +176,7 @@ def _visible(request: Request) -> QuerySet[ApiKey]:
 
 
 def _find(request: Request, text: str) -> ApiKey:
-    try:
-        found = _visible(request).filter(key_id=ids.parse(ids.KEY, text)).first()
-    except ids.MalformedId as malformed:
-        raise not_found("key") from malformed
-    if found is None:
-        raise not_found("key")
-    return found
+    return find.by_id(_visible(request), ids.KEY, text, "key")
 
 
 def _made(response: HttpResponse, row: ApiKey, text: str) -> KeyMade:
