@@ -1,12 +1,12 @@
 """Operational webhooks: what Relay itself has to say, sent as events to endpoints that were made to hear it.
 
-`tell` is called inside the transaction in which the thing happened, and so is stored with it or not at all; what is
-stored is delivered like any event. A tenant hears about itself (`receives: operational`), the operator about every
-tenant (`operational_all`). Nothing is stored where nobody listens, and nothing is told about the deliveries of these
-events themselves, so that none causes another.
+`tell` is called inside the transaction in which the thing happened, and so is stored with it or not at all (but what
+is unknown for too long is found by a sweep); what is stored is delivered like any event. A tenant hears about itself
+(`receives: operational`), the operator about every tenant (`operational_all`). Nothing is stored where nobody
+listens, and nothing is told about the deliveries of these events themselves, so that none causes another.
 
-Limit: who listens is remembered for `REMEMBERED_FOR` seconds in each process: a new endpoint misses what happens in
-the first of them.
+Limits: who listens is remembered for `REMEMBERED_FOR` seconds in each process: a new endpoint may miss what happens in
+the first of them. And an event is given up, with an error in the log, where the listeners' filters keep changing.
 """
 
 from __future__ import annotations
